@@ -241,8 +241,8 @@ const CONNECTIONS_MAX: usize = 64;
 /// Control, ring and fetch in both directions, a duplicate of each for a while, and a circuit.
 const PER_PEER_MAX: usize = 8;
 
-/// Dials that may be under way at once.
-const DIALLING_MAX: usize = 64;
+/// Dials that may be under way at once: several queries of the table with 20 each, and our own.
+const DIALLING_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -383,7 +383,7 @@ mod tests {
             let id = ConnectionId::new_unchecked(id);
             behaviour.handle_pending_outbound_connection(id, None, &[], Endpoint::Dialer).is_ok()
         };
-        assert_eq!((0..100).filter(|id| dial(&mut behaviour, *id)).count(), DIALLING_MAX);
+        assert_eq!((0..1_000).filter(|id| dial(&mut behaviour, *id)).count(), DIALLING_MAX);
         let error = &libp2p::swarm::DialError::Aborted;
         let connection_id = ConnectionId::new_unchecked(3);
         behaviour.on_swarm_event(FromSwarm::DialFailure(DialFailure {
@@ -391,6 +391,6 @@ mod tests {
             error,
             connection_id,
         }));
-        assert!(dial(&mut behaviour, 200) && !dial(&mut behaviour, 201));
+        assert!(dial(&mut behaviour, 2_000) && !dial(&mut behaviour, 2_001));
     }
 }

@@ -173,7 +173,8 @@ impl Discovery {
                 let entry = bucket.iter().find(|entry| *entry.node.key.preimage() == peer)?;
                 Some(entry.node.value.len())
             });
-            if known.is_some_and(|known| known > ADDRESSES_MAX) {
+            // One that waits for room in its bucket is not listed there, and is removed too.
+            if known.is_none_or(|known| known > ADDRESSES_MAX) {
                 self.kademlia.remove_peer(&peer);
             }
             let tcp = addresses.iter().any(address::is_tcp);
@@ -189,12 +190,12 @@ impl Discovery {
 /// peers, since these renew theirs themselves.
 ///
 /// A dial of a dead server takes seconds, and nothing is announced before the last one of a query
-/// has ended. So all servers near a key are asked at once, and a query lasts longer than the 10 s
-/// that libp2p waits for each of them.
+/// has ended. So all servers near a key are asked at once, and a query has time for two rounds of
+/// them, each of the 10 s that libp2p waits for a server.
 fn kademlia(me: PeerId) -> Table {
     let mut config = kad::Config::new(KADEMLIA);
     config
-        .set_query_timeout(Duration::from_secs(15))
+        .set_query_timeout(Duration::from_secs(30))
         .set_parallelism(kad::K_VALUE)
         .set_max_packet_size(KADEMLIA_PACKET)
         .set_replication_interval(None)
@@ -275,7 +276,7 @@ mod tests {
         time::Instant,
     };
 
-    use libp2p::{multiaddr::Protocol, relay::RateLimiter as _, swarm::ToSwarm};
+    use libp2p::{multiaddr::Protocol, swarm::ToSwarm};
 
     use super::*;
     use crate::transport;

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{
-    inbox::{Severity, TaskEvent},
+    inbox::{Severity, TaskEvent, blame},
     interface::{Event, MESSAGE_BYTES_MAX, Via},
     limits::bucket::Bucket,
     name,
@@ -112,9 +112,7 @@ pub(super) async fn receive(
                 }
             }
             Err(error @ FrameError::TooLong { .. }) => {
-                let why = format!("a control message: {error}");
-                let _ =
-                    events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
+                blame(&events, peer, format!("a control message: {error}")).await;
                 return;
             }
             // The end of the stream or of the connection, which the swarm reports; or a link that

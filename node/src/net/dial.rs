@@ -39,33 +39,34 @@ pub(super) enum Dial {
     Trial,
 }
 
-/// A dial for messages, to the addresses `known` and those that Kademlia has `found`, but to none
-/// of our `own`.
-pub(super) fn for_messages<'a>(
-    peer: PeerId,
-    known: Vec<Multiaddr>,
-    found: Vec<Multiaddr>,
-    own: impl Iterator<Item = &'a Multiaddr>,
-    condition: PeerCondition,
-) -> DialOpts {
+/// Whether a peer is known at addresses of this machine or network only.
+pub(super) fn is_near(known: &[Multiaddr]) -> bool {
     let is_near = |a: &Multiaddr| address::scope(a).is_none_or(|s| s < Scope::Public);
-    let near = !known.is_empty() && known.iter().all(is_near);
-    let addresses = elsewhere([known, found].concat(), own);
-    let options = DialOpts::peer_id(peer).condition(condition).addresses(addresses);
-    if near { options.allocate_new_port().build() } else { options.build() }
+    !known.is_empty() && known.iter().all(is_near)
 }
 
-/// The addresses of a peer that are none of our `own`. If there is no other, all of them are
-/// dialled, and the failure says what is wrong.
-fn elsewhere<'a>(
+/// A dial for messages to these addresses.
+pub(super) fn for_messages(
+    peer: PeerId,
     addresses: Vec<Multiaddr>,
-    own: impl Iterator<Item = &'a Multiaddr>,
+    is_near: bool,
+    condition: PeerCondition,
+) -> DialOpts {
+    let options = DialOpts::peer_id(peer).condition(condition).addresses(addresses);
+    if is_near { options.allocate_new_port().build() } else { options.build() }
+}
+
+/// The addresses of a peer that are not in `not`. If there is no other, all of them are dialled, and
+/// the failure says what is wrong.
+pub(super) fn elsewhere<'a>(
+    addresses: Vec<Multiaddr>,
+    not: impl Iterator<Item = &'a Multiaddr>,
 ) -> Vec<Multiaddr> {
     // The addresses of two peers at one relay differ only in the peer at their end.
-    let own: Vec<_> = own.filter(|own| !address::is_relayed(own)).collect();
-    let is_own = |address: &Multiaddr| own.iter().any(|own| same(own, address));
-    let (ours, others): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_own);
-    if others.is_empty() { ours } else { others }
+    let not: Vec<_> = not.filter(|not| !address::is_relayed(not)).collect();
+    let is_out = |address: &Multiaddr| not.iter().any(|not| same(not, address));
+    let (out, others): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_out);
+    if others.is_empty() { out } else { others }
 }
 
 /// How a ring reaches its neighbour (R41).

@@ -16,8 +16,6 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::address::same;
-
 /// A signed manifest that a peer served. Its signature is not checked here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
@@ -207,8 +205,7 @@ impl Entries {
     }
 
     /// A dial of ours has failed. Returns the address at which another peer answered, and its id, if
-    /// that is news. If the owner named other addresses, that one is not dialled again: the first
-    /// handshake decides a dial, and would end those to the others too.
+    /// that is news.
     pub(super) fn failed(
         &mut self,
         peer: &PeerId,
@@ -220,9 +217,6 @@ impl Entries {
         if let DialError::WrongPeerId { obtained, address } = &error {
             impostor = (!entry.reported).then(|| (address.clone(), *obtained));
             entry.reported = true;
-            if entry.addresses.iter().any(|known| !same(known, address)) {
-                entry.addresses.retain(|known| !same(known, address));
-            }
         }
         let attempts = attempts(error, &entry.addresses);
         self.down(peer, attempts, now);
@@ -408,6 +402,23 @@ const ASKS_MAX: usize = 4;
 mod tests {
     use super::*;
 
+    /// An entry point with one address.
+    fn one(now: Instant) -> (PeerId, Multiaddr, Entries) {
+        let peer = PeerId::random();
+        let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
+        (peer, address.clone(), Entries::new(vec![address], now))
+    }
+
+    fn ask(
+        entries: &mut Entries,
+        since: Instant,
+    ) -> oneshot::Receiver<Result<Vec<Offer>, OfferError>> {
+        let (reply, asked) = oneshot::channel();
+        let wanted = Wanted::Manifests(None);
+        entries.ask(Ask { wanted, of: Offerers::Named, reply, since });
+        asked
+    }
+
     #[test]
     fn every_address_is_named_with_its_cause_and_the_remedy() {
         let now = Instant::now();
@@ -415,13 +426,7 @@ mod tests {
         let one: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
         let two: Multiaddr = format!("/ip4/127.0.0.1/udp/1/quic-v1/p2p/{peer}").parse().unwrap();
         let mut entries = Entries::new(vec![one.clone(), two.clone()], now);
-        let (reply, _asked) = oneshot::channel();
-        entries.ask(Ask {
-            wanted: Wanted::Manifests(None),
-            of: Offerers::Named,
-            reply,
-            since: now,
-        });
+        let _asked = ask(&mut entries, now);
         assert!(entries.settled(now).is_empty(), "not before it was dialled");
         assert_eq!(entries.due(now), [(peer, vec![one.clone(), two.clone()])]);
         assert!(entries.due(now).is_empty() && entries.settled(now).is_empty());
@@ -442,14 +447,8 @@ mod tests {
     fn a_caller_without_a_place_is_told_so() {
         let now = Instant::now();
         let mut entries = Entries::new(Vec::new(), now);
-        let mut ask = || {
-            let (reply, asked) = oneshot::channel();
-            let wanted = Wanted::Manifests(None);
-            entries.ask(Ask { wanted, of: Offerers::Named, reply, since: now });
-            asked
-        };
-        let waiting: Vec<_> = (0..ASKS_MAX).map(|_| ask()).collect();
-        let answer = ask().try_recv().unwrap();
+        let waiting: Vec<_> = (0..ASKS_MAX).map(|_| ask(&mut entries, now)).collect();
+        let answer = ask(&mut entries, now).try_recv().unwrap();
         assert!(matches!(answer, Err(OfferError::Busy)), "{answer:?}");
         assert!(waiting.into_iter().all(|mut asked| asked.try_recv().is_err()));
         assert_eq!(entries.settled(now).len(), ASKS_MAX);
@@ -458,9 +457,7 @@ mod tests {
     #[test]
     fn an_entry_point_that_falls_silent_is_named_once_and_again_once_it_answers() {
         let now = Instant::now();
-        let peer = PeerId::random();
-        let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
-        let mut entries = Entries::new(vec![address.clone()], now);
+        let (peer, address, mut entries) = one(now);
         entries.up(&peer);
         assert!(entries.news(now + 2 * SILENT_AFTER).is_empty());
         let gone = now + 2 * SILENT_AFTER;
@@ -478,32 +475,15 @@ mod tests {
     #[test]
     fn an_entry_point_that_is_put_off_has_not_answered_and_is_waited_for() {
         let start = Instant::now();
-        let peer = PeerId::random();
-        let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
-        let mut entries = Entries::new(vec![address.clone()], start);
+        let (peer, address, mut entries) = one(start);
         let late = start + SILENT_AFTER;
         assert_eq!(entries.news(late), [(address, false)]);
-        let (reply, _asked) = oneshot::channel();
-        let wanted = Wanted::Manifests(None);
-        entries.ask(Ask { wanted, of: Offerers::Named, reply, since: late });
+        let _asked = ask(&mut entries, late);
         assert_eq!(entries.due(late).len(), 1);
         entries.put_off(&peer, late);
         assert!(entries.news(late).is_empty() && entries.settled(late).is_empty());
         assert!(entries.due(late).is_empty());
         assert_eq!(entries.due(late + PUT_OFF).len(), 1);
-    }
-
-    #[test]
-    fn an_address_where_somebody_else_answers_is_left_out_if_there_is_another() {
-        let now = Instant::now();
-        let (peer, obtained) = (PeerId::random(), PeerId::random());
-        let [wrong, right] = ["127.0.0.1", "127.0.0.2"]
-            .map(|ip| format!("/ip4/{ip}/tcp/1/p2p/{peer}").parse::<Multiaddr>().unwrap());
-        let mut entries = Entries::new(vec![wrong.clone(), right.clone()], now);
-        for address in [wrong, right.clone()] {
-            entries.failed(&peer, DialError::WrongPeerId { obtained, address }, now);
-        }
-        assert_eq!(entries.due(now + WAIT_MAX), [(peer, vec![right])]);
     }
 
     #[test]
@@ -520,9 +500,7 @@ mod tests {
     /// Other connected peers may have made up a run, and may be many.
     #[test]
     fn entry_points_are_asked_first_and_without_a_run_nobody_else() {
-        let named = PeerId::random();
-        let address = format!("/ip4/127.0.0.1/tcp/1/p2p/{named}").parse().unwrap();
-        let entries = Entries::new(vec![address], Instant::now());
+        let (named, _, entries) = one(Instant::now());
         let connected = || (0..40).map(|_| (PeerId::random(), ())).chain([(named, ())]);
         assert_eq!(entries.asked(Offerers::Named, connected()), [(named, ())]);
         let all = entries.asked(Offerers::Everybody, connected());
@@ -532,9 +510,7 @@ mod tests {
     #[test]
     fn an_entry_point_that_is_down_is_dialled_ever_more_seldom() {
         let start = Instant::now();
-        let peer = PeerId::random();
-        let address = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}").parse().unwrap();
-        let mut entries = Entries::new(vec![address], start);
+        let (peer, _, mut entries) = one(start);
         let mut now = start;
         for wait in [5, 10, 20, 40, 60, 60].map(Duration::from_secs) {
             assert_eq!(entries.due(now).len(), 1);

@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    inbox::{Severity, Shared, TaskEvent},
+    inbox::{Shared, TaskEvent, blame},
     interface::{ANSWER_BYTES_MAX, Event, Link, REQUEST_BYTES_MAX, Reply},
     limits::{
         answers::{Asker, Kind, RELAYED},
@@ -95,10 +95,7 @@ pub(super) async fn answer(
             Ok(request) => request?,
             Err(error) => {
                 if matches!(error, FrameError::TooLong { .. }) {
-                    let why = format!("a request: {error}");
-                    let _ = events
-                        .send(TaskEvent::Fault { peer, why, severity: Severity::Grave })
-                        .await;
+                    blame(&events, peer, format!("a request: {error}")).await;
                 }
                 return None;
             }

@@ -166,6 +166,11 @@ impl Shared {
     }
 }
 
+/// Reports that a peer has sent what no honest program sends.
+pub(super) async fn blame(events: &mpsc::Sender<TaskEvent>, peer: PeerId, why: String) {
+    let _ = events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
+}
+
 /// Sets a value, and wakes its readers only where that changes it.
 pub(super) fn replace<T: PartialEq>(value: &watch::Sender<T>, new: T) {
     value.send_if_modified(|known| {

@@ -343,13 +343,6 @@ impl Peers {
         }
     }
 
-    /// Another peer answers at an address of this one, which is not dialled there any more.
-    pub(super) fn forget_address(&mut self, peer: &PeerId, address: &Multiaddr) {
-        if let Some(entry) = self.table.get_mut(peer) {
-            entry.addresses.retain(|known| !same(known, address));
-        }
-    }
-
     /// Notes a new connection. One through a relay is a chance to punch a hole, so the next dial
     /// waits until that has succeeded or failed.
     pub(super) fn connected(&mut self, peer: PeerId, connection: Connection) -> &mut Peer {

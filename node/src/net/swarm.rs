@@ -6,7 +6,7 @@
 mod gossip;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashSet, VecDeque},
     io,
     sync::Arc,
 };
@@ -44,7 +44,7 @@ use super::access::pending::DueRequest;
 use super::behaviour::{CONTROL, FETCH, Node, NodeEvent, RING};
 use super::dial::{self, RingDial};
 use super::enter::{Ask, Wanted, collect};
-use super::inbox::{Responder, Severity, Shared, TaskEvent, replace};
+use super::inbox::{Responder, Shared, TaskEvent, blame, replace};
 use super::interface::{ByteStream, Config, Link, NetError, StreamError};
 use super::joined::Joined;
 use super::peers::Peer;
@@ -67,6 +67,9 @@ pub(super) struct SwarmTasks {
     joined: Joined,
     /// Peers to which nothing is gossiped.
     hushed: HashSet<PeerId>,
+    /// Peers whose next dial leaves out an address, since another peer answers there; the oldest
+    /// first, at most [`WRONG_MAX`].
+    wrong: VecDeque<(PeerId, Multiaddr)>,
 }
 
 impl SwarmTasks {
@@ -95,8 +98,9 @@ impl SwarmTasks {
             reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
         }
         let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let (tasks, relay_listeners, hushed) = (JoinSet::new(), HashSet::new(), HashSet::new());
-        Ok(Self { swarm, tasks, requests, shared, events, relay_listeners, joined, hushed })
+        let (tasks, wrong) = (JoinSet::new(), VecDeque::new());
+        let (relay_listeners, hushed) = (HashSet::new(), HashSet::new());
+        Ok(Self { swarm, tasks, requests, shared, events, relay_listeners, joined, hushed, wrong })
     }
 
     /// Waits for the next event of the swarm.
@@ -212,9 +216,28 @@ impl SwarmTasks {
         let (id, role) = (ConnectionId::new_unchecked(0), Endpoint::Dialer);
         let kademlia = &mut self.discovery().kademlia;
         let found = kademlia.handle_pending_outbound_connection(id, Some(peer), &known, role);
-        let (found, own) = (found.unwrap_or_default(), self.swarm.listeners());
-        let options = dial::for_messages(peer, known, found, own, condition);
-        self.dial(options)
+        let is_near = dial::is_near(&known);
+        let addresses = self.addresses_of(peer, [known, found.unwrap_or_default()].concat());
+        let id = self.dial(dial::for_messages(peer, addresses, is_near, condition))?;
+        self.wrong.retain(|(of, _)| *of != peer);
+        Ok(id)
+    }
+
+    /// The addresses of a peer that are worth a dial: those at which this node does not listen
+    /// itself, and where no other peer has just answered.
+    pub(super) fn addresses_of(&self, peer: PeerId, addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
+        let wrong = self.wrong.iter().filter(|(of, _)| *of == peer).map(|(_, wrong)| wrong);
+        dial::elsewhere(addresses, self.swarm.listeners().chain(wrong))
+    }
+
+    /// Another peer has answered at an address of this one. The next dial of this one leaves the
+    /// address out, since it would end in the same way, whatever other addresses it tries.
+    pub(super) fn answered_wrong(&mut self, peer: PeerId, address: Multiaddr) {
+        self.discovery().kademlia.remove_address(&peer, &address);
+        if self.wrong.len() >= WRONG_MAX {
+            self.wrong.pop_front();
+        }
+        self.wrong.push_back((peer, address));
     }
 
     /// Dials a connection for bulk, on which no gossip is written.
@@ -396,9 +419,7 @@ impl SwarmTasks {
                 @ (ServeError::Meaningless(_) | ServeError::Frame(FrameError::TooLong { .. })),
             )) = timeout(manifest::TIMEOUT, answer).await
             {
-                let why = format!("a request for manifests: {error}");
-                let _ =
-                    events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
+                blame(&events, peer, format!("a request for manifests: {error}")).await;
             }
         });
     }
@@ -461,5 +482,7 @@ async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Requests of ours at a time, far more than all downloads together have.
 const REQUESTS_MAX: usize = 2_048;
+/// Addresses where another peer answered that are remembered until the next dial of their peers.
+const WRONG_MAX: usize = 64;
 /// Peers that are asked for manifests at the same time.
 const ASKED_MAX: usize = 16;

@@ -511,9 +511,11 @@ async fn a_port_in_use_is_named() {
     assert!(error.to_string().contains("choose another port"), "{error}");
 }
 
-/// A peer outside the run that misuses our protocols: it opens one and writes `bytes`. Ends when the node
-/// has thrown it out.
-async fn misbehave(target: Multiaddr, protocol: StreamProtocol, bytes: Vec<u8>) {
+/// A peer outside the run that is connected and opens a stream of one of our protocols.
+async fn opened(
+    target: Multiaddr,
+    protocol: &'static str,
+) -> (Swarm<streams::Behaviour>, streams::Opening) {
     let key = Keypair::generate_ed25519();
     let (transport, _) = transport::build(&key, None).unwrap();
     let me = key.public().to_peer_id();
@@ -523,21 +525,27 @@ async fn misbehave(target: Multiaddr, protocol: StreamProtocol, bytes: Vec<u8>) 
     loop {
         match swarm.select_next_some().await {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } => {
-                let opening = swarm.behaviour_mut().open(peer_id, connection_id, protocol.clone());
-                let bytes = bytes.clone();
-                tokio::spawn(async move {
-                    let mut stream = opening.await.unwrap().unwrap();
-                    let _ = stream.write_all(&bytes).await;
-                    let _ = stream.flush().await;
-                    let _ = stream.read(&mut [0; 64]).await;
-                    std::future::pending::<()>().await;
-                });
+                let protocol = StreamProtocol::new(protocol);
+                let opening = swarm.behaviour_mut().open(peer_id, connection_id, protocol);
+                return (swarm, opening);
             }
-            SwarmEvent::ConnectionClosed { .. } => return,
             SwarmEvent::OutgoingConnectionError { error, .. } => panic!("{error}"),
             _ => {}
         }
     }
+}
+
+/// A peer that misuses the protocol: it writes `bytes`. Ends when the node has thrown it out.
+async fn misbehave(target: Multiaddr, protocol: &'static str, bytes: Vec<u8>) {
+    let (mut swarm, opening) = opened(target, protocol).await;
+    tokio::spawn(async move {
+        let mut stream = opening.await.unwrap().unwrap();
+        let _ = stream.write_all(&bytes).await;
+        let _ = stream.flush().await;
+        let _ = stream.read(&mut [0; 64]).await;
+        std::future::pending::<()>().await;
+    });
+    while !matches!(swarm.select_next_some().await, SwarmEvent::ConnectionClosed { .. }) {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -557,7 +565,7 @@ async fn who_sends_a_length_above_the_limit_is_dropped_and_nobody_else_notices()
         ("/intellect/manifest/1", long(), "a request for manifests: "),
         ("/intellect/manifest/1", vec![3, 0, 0, 0, 1, 2, 3], "a request of 3 bytes"),
     ] {
-        let bad = tokio::spawn(misbehave(target.clone(), StreamProtocol::new(protocol), bytes));
+        let bad = tokio::spawn(misbehave(target.clone(), protocol, bytes));
         // Faults of the flood may still come meanwhile.
         let named = nodes[0].until(why, |event| match event {
             Event::Fault { why: text, .. } => text.contains(why).then_some(()),

@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use crate::net::{
-    inbox::{Severity, TaskEvent},
+    inbox::{TaskEvent, blame},
     interface::{Event, Unanswered},
     name,
 };
@@ -81,8 +81,7 @@ pub(crate) async fn answer(
         };
         let from = name::from_libp2p(&peer)?;
         let Some(request) = request else {
-            let why = "a visit that cannot be read".to_owned();
-            let _ = events.send(TaskEvent::Fault { peer, why, severity: Severity::Grave }).await;
+            blame(&events, peer, "a visit that cannot be read".to_owned()).await;
             return None;
         };
         let (reply, answer) = oneshot::channel();

@@ -21,20 +21,7 @@ fn welcome() -> Reception {
 
 /// The bytes that a peer gets on a stream of one of our protocols, until it is reset.
 async fn gets(target: Multiaddr, protocol: &'static str, bytes: Vec<u8>) -> Vec<u8> {
-    let key = Keypair::generate_ed25519();
-    let (transport, _) = transport::build(&key, None).unwrap();
-    let me = key.public().to_peer_id();
-    let behaviour = streams::Behaviour::new(&[]);
-    let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
-    swarm.dial(target).unwrap();
-    let opening = loop {
-        if let SwarmEvent::ConnectionEstablished { peer_id, connection_id, .. } =
-            swarm.select_next_some().await
-        {
-            let protocol = StreamProtocol::new(protocol);
-            break swarm.behaviour_mut().open(peer_id, connection_id, protocol);
-        }
-    };
+    let (mut swarm, opening) = opened(target, protocol).await;
     let exchange = async {
         let mut stream = opening.await.unwrap().unwrap();
         let mut got = Vec::new();
@@ -117,7 +104,7 @@ async fn a_peer_without_a_request_is_disconnected_and_one_with_a_request_is_hear
     let mut one = member(1, &[], &[]).await;
     one.until("listening", |e| matches!(e, Event::Listening).then_some(())).await;
     let target = one.net.handle.addresses()[0].clone();
-    let silent = misbehave(target.clone(), StreamProtocol::new("/intellect/ctl/1"), Vec::new());
+    let silent = misbehave(target.clone(), "/intellect/ctl/1", Vec::new());
     timeout(PENDING_MAX, silent).await.expect("it is still connected");
 
     // A peer that sends a request is allowed here by the test.
@@ -143,7 +130,7 @@ async fn a_peer_without_a_request_is_disconnected_and_one_with_a_request_is_hear
     two.hears(b"to all").await;
 
     // A request that cannot be read is a grave fault.
-    let bad = misbehave(target, StreamProtocol::new("/intellect/admit/1"), vec![0xff; 64]);
+    let bad = misbehave(target, "/intellect/admit/1", vec![0xff; 64]);
     let bad = tokio::spawn(bad);
     let why = one.until("a fault", |event| match event {
         Event::Fault { why, .. } => Some(why.clone()),
