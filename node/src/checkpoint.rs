@@ -233,6 +233,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::store::tests::write_bad;
 
     const RUN: RunId = RunId([1; 32]);
 
@@ -270,9 +271,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, good) = stored(folder.path(), 100);
         for at in [0, 33, HEADER_BYTES - 8, HEADER_BYTES, HEADER_BYTES + 64, good.len() - 1] {
-            let mut bad = good.clone();
-            bad[at] ^= 1;
-            fs::write(&path, &bad).unwrap();
+            write_bad(&path, &good, at);
             let read = read(&path, RUN, 100);
             // Byte 33 is in the epoch: if that reads as a whole state, then as one of another epoch.
             let other = read.as_ref().is_ok_and(|state| state.header.epoch != 3);

@@ -37,7 +37,7 @@ use intellect_model::data::Dataset;
 use intellect_model::state::State;
 use intellect_model::train::Trainer;
 use intellect_protocol::base::blocks::Blocks;
-use intellect_protocol::base::id::{Digest, LogId};
+use intellect_protocol::base::id::LogId;
 use intellect_protocol::consensus::{epoch, sync};
 use intellect_protocol::history::checkpoint::Table;
 use intellect_protocol::history::lineage::LocalPeer;
@@ -229,11 +229,8 @@ async fn prepare(
         data::Files::All(source) => source,
         data::Files::Missing(missing) => {
             let handle = early.net.handle.clone();
-            early
-                .among_peers(data::fetch_missing(
-                    &handle, local, &manifest, &store, missing, console,
-                ))
-                .await?
+            let fetched = data::fetch_missing(&handle, local, &manifest, &store, missing, console);
+            early.among_peers(fetched).await?
         }
     };
     let found = early.find_weights(local, &store).await?;
@@ -308,15 +305,7 @@ impl Opened<'_> {
             unix: unix_seconds(),
         };
         let config = driver::Config {
-            peer: peer_config(
-                home,
-                &manifest,
-                &genesis,
-                &recovery,
-                local.follow,
-                kept,
-                credentials,
-            ),
+            peer: peer_config(local, home, &manifest, &genesis, &recovery, kept, credentials),
             manifest,
             source: files,
             net,
@@ -476,11 +465,11 @@ fn unix_ms() -> Result<u64, EnterError> {
 /// `replay_max` bounds how many epochs a peer that is behind repeats from updates before it fetches
 /// a checkpoint instead: as many as have the bytes of one checkpoint, 8 for each parameter.
 fn peer_config(
+    local: &Local,
     home: &Home,
     manifest: &Manifest,
     genesis: &Snapshot,
     recovery: &Recovery,
-    follow: Option<Digest>,
     notices: Vec<Notice>,
     credentials: epoch::Credentials,
 ) -> peer::Config {
@@ -505,7 +494,7 @@ fn peer_config(
             undo_max: run.trust.undo_max,
             undo_time: sync::UNDO_TIME,
             unix,
-            follow,
+            follow: local.follow,
             notices,
         },
         heartbeat: members.heartbeat,

@@ -275,12 +275,13 @@ impl Draft {
         let wrong = || DraftError::Assignment { text: assignment.to_owned() };
         let (key, value) = assignment.split_once('=').ok_or_else(wrong)?;
         let (key, value) = (key.trim(), value.trim());
-        let (path, last) = key.rsplit_once('.').map_or((None, key), |(a, b)| (Some(a), b));
+        let mut path = key.split('.');
+        let last = path.next_back().unwrap_or_default();
         if last.is_empty() {
             return Err(wrong());
         }
         let mut table = &mut self.table;
-        for part in path.into_iter().flat_map(|path| path.split('.')) {
+        for part in path {
             let below = table.entry(part).or_insert_with(|| Table::new().into());
             table = below.as_table_mut().ok_or_else(|| DraftError::NoTable {
                 text: assignment.to_owned(),

@@ -275,9 +275,9 @@ fn finish(mut file: File, temporary: &Path, path: &Path, bytes: &[u8]) -> io::Re
 }
 
 /// The paths of all entries of a folder, in no order.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
+fn files(folder: &Path) -> Result<Vec<PathBuf>, PathError> {
     let paths = |entries: ReadDir| entries.map(|entry| Ok(entry?.path())).collect();
-    Ok(fs::read_dir(folder).and_then(paths).map_err(cannot("read", folder))?)
+    fs::read_dir(folder).and_then(paths).map_err(cannot("read", folder))
 }
 
 /// At most `most` bytes of a file, from `offset` on.
@@ -300,4 +300,4 @@ pub(crate) const TOKENIZER: &str = "tokenizer";
 const TEMPORARY: &str = "tmp";
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -192,11 +192,8 @@ impl Console {
         self.timing.marks = Marks::new(Instant::now());
         self.means = means.clone();
         if header.epoch > 0 {
-            let state = newest.table.state();
-            self.say(&format!(
-                "resuming at epoch {} with state {state} from the disk",
-                header.epoch
-            ));
+            let (epoch, state) = (header.epoch, newest.table.state());
+            self.say(&format!("resuming at epoch {epoch} with state {state} from the disk"));
         }
         let event = events::Event::Started {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -21,3 +21,6 @@ pub(crate) mod status;
 pub(crate) mod stored;
 pub(crate) mod tui;
 pub(crate) mod watch;
+
+#[cfg(test)]
+mod tests;

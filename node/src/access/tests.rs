@@ -47,6 +47,11 @@ fn ledger(
     before.ledger.with(epoch, &members, Some(&trust)).unwrap()
 }
 
+fn welcome(here: &mut Admission, now: Instant, peer: &PeerId) {
+    let welcome = here.reply(Outcome::Welcome);
+    here.answered(now, peer, welcome);
+}
+
 fn refusal(why: &str) -> Reception {
     Reception { outcome: Outcome::refused(&why), epoch: 9, notice: None }
 }
@@ -109,6 +114,7 @@ fn a_node_that_comes_back_admits_peers_that_came_meanwhile() {
 #[test]
 fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     let (manifest, now) = (manifest(), Instant::now());
+    let end = now + REFUSED_FOR;
     let mut here = admission(&manifest, Some(named(&manifest, 2)));
     let member = key(3).peer();
     assert!(!here.answered(now, &key(9).peer(), refusal("a peer that is not admitted refuses")));
@@ -118,52 +124,39 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     assert!(here.answered(now, &member, used()), "the first one is reported at once");
     assert!(!here.answered(now, &member, used()));
     assert_eq!(here.refused(now, false), None, "others may say something else");
-    let text = here.refused(now + REFUSED_FOR, false).unwrap();
+    let text = here.refused(end, false).unwrap();
     assert!(text.contains("used 1 of 1"), "{text}");
-    let welcome = here.reply(Outcome::Welcome);
-    here.answered(now, &key(9).peer(), welcome);
-    assert!(here.refused(now + REFUSED_FOR, false).is_some(), "a stranger keeps nobody");
+    welcome(&mut here, now, &key(9).peer());
+    assert!(here.refused(end, false).is_some(), "a stranger keeps nobody");
     here.enter(key(9).peer(), Some(named(&manifest, 9))).unwrap();
-    assert_eq!(here.refused(now + REFUSED_FOR, false), None, "it counts from its ticket on");
+    assert_eq!(here.refused(end, false), None, "it counts from its ticket on");
     here.answered(now, &member, refusal("this peer was revoked"));
-    assert_eq!(here.refused(now + REFUSED_FOR, false), None, "one still lets it in");
+    assert_eq!(here.refused(end, false), None, "one still lets it in");
     // A peer that no longer admits us closes the connection, and gives the reason at the next
     // request.
     here.unlinked(&key(9).peer());
-    assert_eq!(here.refused(now + REFUSED_FOR, false), None);
+    assert_eq!(here.refused(end, false), None);
     here.answered(now, &member, refusal("this peer was revoked"));
-    assert!(here.refused(now + REFUSED_FOR, false).unwrap().contains("was revoked"));
+    assert!(here.refused(end, false).unwrap().contains("was revoked"));
     // Strangers with many keys fill the table, and members still count.
-    let welcome = here.reply(Outcome::Welcome);
-    here.answered(now, &member, welcome);
+    welcome(&mut here, now, &member);
     for seed in 0..2_000_u16 {
         let stranger = PeerId([seed.to_le_bytes(); 16].as_flattened().try_into().unwrap());
-        let welcome = here.reply(Outcome::Welcome);
-        here.answered(now, &stranger, welcome);
+        welcome(&mut here, now, &stranger);
     }
     assert!(here.answers.welcome.len() <= TICKETS_MAX);
-    assert_eq!(
-        here.refused(now + REFUSED_FOR, false),
-        None,
-        "the member has not left its room to them"
-    );
+    assert_eq!(here.refused(end, false), None, "the member has not left its room to them");
     here.answered(now, &member, refusal("this peer was revoked"));
-    assert!(here.refused(now + REFUSED_FOR, false).is_some());
+    assert!(here.refused(end, false).is_some());
     let late = key(8).peer();
-    let welcome = here.reply(Outcome::Welcome);
-    here.answered(now, &late, welcome);
+    welcome(&mut here, now, &late);
     here.enter(late, Some(named(&manifest, 8))).unwrap();
-    assert_eq!(
-        here.refused(now + REFUSED_FOR, false),
-        None,
-        "strangers leave room for the next one"
-    );
+    assert_eq!(here.refused(end, false), None, "strangers leave room for the next one");
     here.unlinked(&late);
     here.answered(now, &member, refusal("this peer was revoked"));
-    assert!(here.refused(now + REFUSED_FOR, false).is_some());
-    let welcome = here.reply(Outcome::Welcome);
-    here.answered(now, &member, welcome);
-    assert_eq!(here.refused(now + REFUSED_FOR, false), None);
+    assert!(here.refused(end, false).is_some());
+    welcome(&mut here, now, &member);
+    assert_eq!(here.refused(end, false), None);
     // A revocation in its own lineage needs no reply.
     let in_ledger = ledger(&here, 1, Vec::new(), vec![named(&manifest, 2)]);
     here.follow(&in_ledger, 2);

@@ -15,9 +15,22 @@ pub(crate) enum ReceiptsCommand {
     /// so it can be checked without a network. The key of the folder signs it.
     Export(ReceiptsExportArgs),
     /// Checks a file of receipts without a network, and says what it proves and what it does not
-    Verify(ReceiptsVerifyArgs),
+    Verify {
+        /// The file that `receipts export` wrote
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The run's chain, from a node that you trust: each receipt has to stand in it
+        #[arg(long, value_name = "FILE")]
+        chain: Option<PathBuf>,
+    },
     /// Writes the chain of a run, 72 bytes for each epoch, to check files of receipts against it
-    Chain(ReceiptsChainArgs),
+    Chain {
+        #[command(flatten)]
+        of: RunFolderArgs,
+        /// The new file; an existing one is never overwritten [default: named after the run]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
 }
 
 /// A run in the folder of a node.
@@ -43,27 +56,6 @@ pub(crate) struct ReceiptsExportArgs {
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) since: Option<NonZeroU64>,
     /// The new file; an existing one is never overwritten [default: named after run and peer]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-}
-
-/// The arguments of `receipts verify`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ReceiptsVerifyArgs {
-    /// The file that `receipts export` wrote
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// The run's chain, from a node that you trust: each receipt has to stand in it
-    #[arg(long, value_name = "FILE")]
-    pub(crate) chain: Option<PathBuf>,
-}
-
-/// The arguments of `receipts chain`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ReceiptsChainArgs {
-    #[command(flatten)]
-    pub(crate) of: RunFolderArgs,
-    /// The new file; an existing one is never overwritten [default: named after the run]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }

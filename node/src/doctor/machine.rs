@@ -123,19 +123,14 @@ fn nameless(folder: &Path) -> io::Result<File> {
 /// number in the table.
 fn open_files() -> Check {
     let (now, most) = os::open_files_limit();
-    let value = now.unwrap_or(u64::MAX);
-    let verdict = at_least(value as f64, FILES_GOOD, FILES_LEAST);
+    let Some(now) = now else {
+        return Check::new("files", Grade::Ok, "any number may be open at once");
+    };
     let most = most.map_or_else(|| "no limit".to_owned(), figures::count);
-    let found = now.map_or_else(
-        || "any number may be open at once".to_owned(),
-        |now| format!("{} may be open at once, and {most} for the asking", figures::count(now)),
-    );
-    let check = Check::new("files", verdict, found)
-        .remedy_if_wrong("type `ulimit -n 4096` before the node starts: connections count too");
-    match now {
-        Some(now) => check.measured(now as f64, "files"),
-        None => check,
-    }
+    let found = format!("{} may be open at once, and {most} for the asking", figures::count(now));
+    Check::new("files", at_least(now as f64, FILES_GOOD, FILES_LEAST), found)
+        .measured(now as f64, "files")
+        .remedy_if_wrong("type `ulimit -n 4096` before the node starts: connections count too")
 }
 
 /// What a QUIC socket gets, since the node asks for no other size. A smaller buffer loses packets
@@ -175,15 +170,15 @@ fn device() -> Check {
         Err(error) => return Check::new("device", Grade::Bad, error.to_string()),
     };
     if !device.is_gpu() {
-        let found = figures::number_of(os::cores(), "core");
-        let check = Check::new("device", Grade::Ok, format!("{device}, {found}"))
-            .measured(os::cores() as f64, "cores");
-        if Path::new(NVIDIA).exists() && !cfg!(feature = "cuda") {
-            let found = format!("{device}, {found}: this build cannot use the GPU of NVIDIA");
-            return Check { verdict: Grade::Warning, found, ..check }
-                .remedy("build the program with `--features cuda`: docs/CONTRIBUTE.md says how");
-        }
-        return check;
+        let misses_gpu = Path::new(NVIDIA).exists() && !cfg!(feature = "cuda");
+        let note = if misses_gpu { ": this build cannot use the GPU of NVIDIA" } else { "" };
+        let cores = figures::number_of(os::cores(), "core");
+        let verdict = if misses_gpu { Grade::Warning } else { Grade::Ok };
+        return Check::new("device", verdict, format!("{device}, {cores}{note}"))
+            .measured(os::cores() as f64, "cores")
+            .remedy_if_wrong(
+                "build the program with `--features cuda`: docs/CONTRIBUTE.md says how",
+            );
     }
     let facts = device.facts();
     let words = [facts.name, facts.driver, facts.compiler].into_iter().flatten();

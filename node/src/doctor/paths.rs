@@ -141,32 +141,28 @@ fn nat(findings: &Examined) -> Check {
     if near(findings) {
         return Check::not_tried("nat", "all entry points are on this machine or network");
     }
-    match kind(findings) {
-        Router::None => {
-            Check::new("nat", Grade::Ok, format!("no router between: others see {seen}, an address of its own"))
+    let found = match kind(findings) {
+        Router::None => format!("no router between: others see {seen}, an address of its own"),
+        Router::Steady => format!(
+            "a router, which keeps one port for all peers (outside {seen}): a hole can be punched"
+        ),
+        Router::Symmetric if is_open(findings) => format!(
+            "a router with another port for each peer (symmetric, outside {seen}), but it lets others in"
+        ),
+        Router::Symmetric => {
+            let found = format!(
+                "a router with another port for each peer (symmetric, outside {seen}): two such cannot meet"
+            );
+            return Check::new("nat", Grade::Warning, found).remedy(FORWARD);
         }
-        Router::Steady => Check::new(
-            "nat",
-            Grade::Ok,
-            format!("a router, which keeps one port for all peers (outside {seen}): a hole can be punched"),
-        ),
-        Router::Symmetric if is_open(findings) => Check::new(
-            "nat",
-            Grade::Ok,
-            format!("a router with another port for each peer (symmetric, outside {seen}), but it lets others in"),
-        ),
-        Router::Symmetric => Check::new(
-            "nat",
-            Grade::Warning,
-            format!("a router with another port for each peer (symmetric, outside {seen}): two such cannot meet"),
-        )
-        .remedy(FORWARD),
         Router::Unknown => {
-            let found = format!("a router (outside {seen}); its kind takes two entry points to see");
-            Check::not_tried("nat", found)
-                .remedy("name a second entry point with --bootstrap, if the run has one")
+            let found =
+                format!("a router (outside {seen}); its kind takes two entry points to see");
+            return Check::not_tried("nat", found)
+                .remedy("name a second entry point with --bootstrap, if the run has one");
         }
-    }
+    };
+    Check::new("nat", Grade::Ok, found)
 }
 
 /// Whether all entry points that answered are on this machine or network. It is also true if none
@@ -241,18 +237,13 @@ fn carrier(findings: &Examined) -> Check {
         IpAddr::V4(ip) => ip.octets()[0] == 100 && (64..128).contains(&ip.octets()[1]),
         IpAddr::V6(_) => false,
     };
-    match findings.own.iter().find(shared) {
-        Some(ip) => {
-            let found =
-                format!("this machine has {ip}: the provider shares an address among customers");
-            Check::new("cgn", Grade::Warning, found).remedy(
-                "a forwarded port does not help; use IPv6, or ask the provider for an address",
-            )
-        }
-        None => {
-            Check::new("cgn", Grade::Ok, "no address here is of a provider's own NAT (100.64/10)")
-        }
-    }
+    let Some(ip) = findings.own.iter().find(shared) else {
+        let found = "no address here is of a provider's own NAT (100.64/10)";
+        return Check::new("cgn", Grade::Ok, found);
+    };
+    let found = format!("this machine has {ip}: the provider shares an address among customers");
+    Check::new("cgn", Grade::Warning, found)
+        .remedy("a forwarded port does not help; use IPv6, or ask the provider for an address")
 }
 
 /// Whether IPv6 leads out of this network. It avoids the routers that IPv4 needs. To have no

@@ -42,8 +42,7 @@ impl Driver {
     /// node: it trains on, but says nothing that rests on the records.
     pub(super) fn on_written(&mut self, journal: Journal, result: Result<(), StoreError>) {
         self.buffers.journal = Some(journal);
-        let refused = self.buffers.refused_log;
-        self.buffers.refused_log = result.is_err();
+        let refused = std::mem::replace(&mut self.buffers.refused_log, result.is_err());
         match &result {
             Err(error) if !refused => self.tell.journal(error),
             Ok(()) if refused && !self.buffers.disk_refuses() => self.tell.disk_again(),
@@ -68,8 +67,7 @@ impl Driver {
     /// Reports a refusal once, and gives the result to the state, which votes only for an update
     /// that is on the disk.
     pub(super) fn on_kept(&mut self, name: Name, result: Result<(), StoreError>) {
-        let refused = self.buffers.refused_update;
-        self.buffers.refused_update = result.is_err();
+        let refused = std::mem::replace(&mut self.buffers.refused_update, result.is_err());
         match &result {
             Err(error) if !refused => self.tell.update(error),
             Ok(()) if refused && !self.buffers.disk_refuses() => self.tell.disk_again(),

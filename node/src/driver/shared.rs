@@ -121,6 +121,7 @@ mod tests {
     use intellect_model::data::text;
 
     use super::*;
+    use crate::store::tests::write_bad;
 
     #[test]
     fn a_file_is_served_as_it_was_and_no_more_once_it_is_changed() {
@@ -144,9 +145,7 @@ mod tests {
         assert_eq!(shared.piece(&digest, 3), None);
         assert_eq!(shared.piece(&Digest([1; 32]), 0), None);
         // A change of one byte, then another length.
-        let mut other = bytes.clone();
-        other[5] ^= 1;
-        fs::write(&path, &other).unwrap();
+        write_bad(&path, &bytes, 5);
         assert_eq!(shared.piece(&digest, 0), None);
         fs::write(&path, [&bytes[..], b"more"].concat()).unwrap();
         assert_eq!(shared.piece(&digest, 1), None);

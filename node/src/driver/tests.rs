@@ -1,18 +1,19 @@
 //! A driver whose network has no other peer.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use clap::Parser as _;
 use intellect_bootstrap::frame::Reservation;
 use intellect_model::config::Work;
 use intellect_model::data::Dataset;
-use intellect_protocol::base::id::{Digest, LogId};
+use intellect_protocol::base::id::Digest;
 use intellect_protocol::holdings::Output;
 use intellect_protocol::manifest::Run;
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Heartbeat, Message, Phase};
+use intellect_protocol::message::{Heartbeat, Message};
 
+use super::twins::tests::heartbeat;
 use super::*;
 use crate::cli::{Cli, RunArgs};
 use crate::config::{Local, Voice};
@@ -23,8 +24,10 @@ use crate::tell::events::Sink;
 
 const ENTRY: &str = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
-/// A driver at genesis, and the reports of its worker.
-async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
+/// A driver at genesis in a folder of its own, and the reports of its worker.
+async fn driver() -> (tempfile::TempDir, Driver, mpsc::Receiver<Report>) {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
     let listen = "/ip4/127.0.0.1/tcp/0";
     let line = ["intellect-node", "--bootstrap", ENTRY, "--listen", listen, "--data-dir"];
     let line = line.into_iter().map(Into::into).chain([folder.as_os_str().to_owned()]);
@@ -50,7 +53,7 @@ async fn driver(folder: &Path) -> (Driver, mpsc::Receiver<Report>) {
     let opened = Opened { local: &local, home: &home, machine, manifest, store, source };
     let loaded = opened.load(begun, Found::default(), None, net.handle, &tell, &stop).await;
     let (parts, reports) = loaded.unwrap();
-    (Driver::new(parts).0, reports)
+    (temporary, Driver::new(parts).0, reports)
 }
 
 async fn next(driver: &mut Driver) -> Done {
@@ -60,8 +63,7 @@ async fn next(driver: &mut Driver) -> Done {
 /// R5: a fetched update is reported once it is on disk; one that cannot be applied counts as missed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_is_fetched_checked_and_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut driver, _reports) = driver(folder.path()).await;
+    let (_folder, mut driver, _reports) = driver().await;
     let (codec, elements) =
         (driver.manifest.run.ring.codec, driver.buffers.newest.state.theta().len());
     let mut update = vec![0; codec.encoded_bytes(elements)];
@@ -86,8 +88,7 @@ async fn an_update_is_fetched_checked_and_kept() {
 /// The time of the ring and of the next state counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_least_time_of_an_epoch_is_from_ready_to_ready() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut driver, _reports) = driver(folder.path()).await;
+    let (_folder, mut driver, _reports) = driver().await;
     assert_eq!(driver.early(), Duration::ZERO, "the first Ready waits for nothing");
     driver.buffers.delta = Some(Arc::new(vec![0.0; driver.buffers.newest.state.theta().len()]));
     driver.on_done(Done::Trained { epoch: 1, tokens: 64, loss: 3.0, norm: 1.0 }).unwrap();
@@ -99,34 +100,14 @@ async fn the_least_time_of_an_epoch_is_from_ready_to_ready() {
 
 fn beat(driver: &Driver, key: &Keypair, count: u64) -> Vec<u8> {
     let (series, _) = driver.holdings.peer().series();
-    let beat = Heartbeat {
-        count,
-        head: driver.holdings.peer().head(),
-        series,
-        joined: None,
-        closed: false,
-        log: LogId([1; 16]),
-        incarnation: 1,
-        phase: Phase::Train,
-        attempt: 0,
-        ready: 0,
-        direct: true,
-        unlinked: Vec::new(),
-        round_trips: Vec::new(),
-        send_rate: 0,
-        serves: 0,
-        notice: 0,
-        attested: 0,
-        ticket: None,
-    };
+    let beat = Heartbeat { count, series, ..heartbeat(driver.holdings.peer().head()) };
     wire::envelope(&wire::seal(key, &driver.manifest.id, Message::Heartbeat(beat)))
 }
 
 /// A peer that claims another author uses up nothing of that author's budget.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forged_author_is_not_charged_for_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut driver, _reports) = driver(folder.path()).await;
+    let (_folder, mut driver, _reports) = driver().await;
     let [honest, liar, other] = [1, 2, 3].map(|seed| Keypair::from_seed(&[seed; 32]));
     let true_word = beat(&driver, &honest, 1);
     let mut forged = true_word.clone();
@@ -141,8 +122,7 @@ async fn a_forged_author_is_not_charged_for_it() {
 /// The loop takes the first event that is ready, so timers are fired before each one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_sends_without_pause_does_not_stop_the_clock() {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut driver, reports) = driver(folder.path()).await;
+    let (_folder, mut driver, reports) = driver().await;
     let (handle, beats) = net::tests::counted();
     driver.net = handle.clone();
     let liar = Keypair::from_seed(&[2; 32]);

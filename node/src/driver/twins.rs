@@ -139,7 +139,7 @@ impl Twins {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use intellect_protocol::base::id::{Digest, LogId, RunId};
     use intellect_protocol::base::sign::Keypair;
     use intellect_protocol::message::{Head, Heartbeat, Phase, Series};
@@ -155,16 +155,16 @@ mod tests {
         beat_of(&key(author), log, incarnation)
     }
 
-    fn beat_of(author: &Keypair, log: u8, incarnation: u64) -> Arc<Verified<Message>> {
-        let head = Head { epoch: 0, tokens: 0, state: Digest([0; 32]) };
-        let beat = Heartbeat {
+    /// The first heartbeat of a peer that trains from this head on.
+    pub(in crate::driver) fn heartbeat(head: Head) -> Heartbeat {
+        Heartbeat {
             count: 1,
             head,
             series: Series::after(&head),
             joined: None,
             closed: false,
-            log: LogId([log; 16]),
-            incarnation,
+            log: LogId([1; 16]),
+            incarnation: 1,
             phase: Phase::Train,
             attempt: 0,
             ready: 0,
@@ -176,7 +176,12 @@ mod tests {
             notice: 0,
             attested: 0,
             ticket: None,
-        };
+        }
+    }
+
+    fn beat_of(author: &Keypair, log: u8, incarnation: u64) -> Arc<Verified<Message>> {
+        let head = Head { epoch: 0, tokens: 0, state: Digest([0; 32]) };
+        let beat = Heartbeat { log: LogId([log; 16]), incarnation, ..heartbeat(head) };
         Arc::new(wire::seal(author, &RunId([7; 32]), Message::Heartbeat(beat)))
     }
 

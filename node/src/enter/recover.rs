@@ -168,10 +168,8 @@ fn step(
     let header = Header { epoch: head.epoch, tokens: head.tokens, r, ..*at.table.header() };
     let table = Table::of(header, state.theta(), state.momentum()).ok()?;
     if table.state() != head.state {
-        console.say(&format!(
-            "the outer step of epoch {} gives another state than it did",
-            head.epoch
-        ));
+        let epoch = head.epoch;
+        console.say(&format!("the outer step of epoch {epoch} gives another state than it did"));
         return None;
     }
     Some(Snapshot { table: Arc::new(table), state: Arc::new(state) })

@@ -2,6 +2,7 @@
 //! believes.
 
 use super::*;
+use crate::store::tests::open;
 
 #[test]
 fn parts_cover_the_whole_and_end() {
@@ -28,9 +29,8 @@ async fn pieces_that_are_known_need_not_come() {
     let table = Table::of(header, &theta, &vec![0.0; theta.len()]).unwrap();
     let (state, present) = stored_pieces(&table, None).await.unwrap();
     assert_eq!((state.theta().len(), present), (theta.len(), BTreeSet::from([0, 3, 4, 5])));
-    let folder = tempfile::tempdir().unwrap();
-    let run = intellect_protocol::base::id::RunId([1; 32]);
-    let store = Arc::new(Store::open(folder.path(), run).unwrap());
+    let (_folder, store) = open();
+    let store = Arc::new(store);
     let mut incoming = Some(open_incoming(&store, &table).await.unwrap());
     let bytes: Vec<u8> =
         theta[2 * piece..].iter().flat_map(|number| number.to_le_bytes()).collect();

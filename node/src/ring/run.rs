@@ -13,7 +13,7 @@
 //! in which the protocol may say why. A stream that stands still accuses nobody: each member waits
 //! for the one before it.
 
-use std::{sync::Arc, time::Instant};
+use std::{mem, sync::Arc, time::Instant};
 
 use intellect_protocol::{
     base::{
@@ -215,22 +215,19 @@ impl Ring {
     ///
     /// An input has at most one payload, and at most one output uses it. The machine's frames are
     /// ranges of the update in bytes (`range`) and of the delta in elements (`elements`).
-    async fn input(&mut self, input: Input, payload: Vec<u8>) -> Result<(), RingError> {
+    async fn input(&mut self, input: Input, mut payload: Vec<u8>) -> Result<(), RingError> {
         let mut outputs = Vec::new();
         self.state.handle(input, &mut outputs);
-        let mut payload = Some(payload);
         for output in outputs {
             match output {
                 Output::Work(work, at) => {
                     let elements = self.job.cut.frame(at.chunk, at.frame);
-                    let (range, payload) =
-                        (self.state.place(at), payload.take().unwrap_or_default());
+                    let (range, payload) = (self.state.place(at), mem::take(&mut payload));
                     self.compute.ask(Op::Reduce { work, elements, range, payload }).await;
                 }
                 Output::Keep(at) => {
                     let elements = self.job.cut.frame(at.chunk, at.frame).len();
-                    let (range, payload) =
-                        (self.state.place(at), payload.take().unwrap_or_default());
+                    let (range, payload) = (self.state.place(at), mem::take(&mut payload));
                     self.compute.ask(Op::Keep { elements, range, payload }).await;
                 }
                 Output::Hash(chunk) => {
@@ -340,8 +337,8 @@ impl Ring {
     async fn hold(&mut self, update: Arc<Vec<u8>>, digest: Digest) {
         self.held = true;
         let took = self.began.elapsed();
-        let sent_bytes = std::mem::take(&mut self.sent_bytes);
-        let received_bytes = std::mem::take(&mut self.received_bytes);
+        let sent_bytes = mem::take(&mut self.sent_bytes);
+        let received_bytes = mem::take(&mut self.received_bytes);
         let held = Held { update, digest, sent_bytes, received_bytes, took };
         // Fails only where the receiver has given the ring up.
         drop(self.news.send(News::Held(held)).await);

@@ -265,12 +265,8 @@ struct Neighbours {
     task: tokio::task::JoinHandle<Outcome>,
 }
 
-fn neighbours(delta: Option<Vec<f32>>) -> Neighbours {
-    let mut job = job(1, 3, 3 * FRAME);
-    if let Some(delta) = delta {
-        job.delta = Arc::new(delta);
-    }
-    neighbours_of(job)
+fn neighbours() -> Neighbours {
+    neighbours_of(job(1, 3, 3 * FRAME))
 }
 
 fn neighbours_of(job: Job) -> Neighbours {
@@ -309,7 +305,7 @@ fn assert_lost(error: &RingError, position: usize, what: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_predecessor_whose_stream_ends_is_lost() {
     let (to_us, _) = io::duplex(1);
-    let mut ours = neighbours(None);
+    let mut ours = neighbours();
     drop(std::mem::replace(&mut ours.to_us, to_us));
     let mut from_us = std::mem::replace(&mut ours.from_us, io::duplex(1).0);
     let drain = tokio::spawn(async move { io::copy(&mut from_us, &mut io::sink()).await });
@@ -320,7 +316,7 @@ async fn a_predecessor_whose_stream_ends_is_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_predecessor_and_a_deaf_successor_stand_still() {
     // Both are still; the buffer to the successor is small, so either may be noticed first.
-    let error = neighbours(None).error().await;
+    let error = neighbours().error().await;
     let RingError::Quiet { neighbour, why } = &error else { panic!("{error:?}") };
     assert!([key(0).peer(), key(2).peer()].contains(neighbour), "{why}");
     assert!(why.contains("stood still"), "{why}");
@@ -345,7 +341,7 @@ async fn what_a_predecessor_must_not_send_is_its_fault() {
         (vec![0xff; LABEL_BYTES], "impossible"),
     ];
     for (bytes, expected) in cases {
-        let mut ours = neighbours(None);
+        let mut ours = neighbours();
         // It may have given up before all is written.
         let _ = ours.to_us.write_all(&bytes).await;
         let error = ours.error().await;

@@ -33,7 +33,7 @@ pub(crate) enum Allowed {
 }
 
 /// Everything that was reported so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Observations {
     /// What each peer has reported, by its number.
     peers: Vec<Peer>,
@@ -139,13 +139,7 @@ impl Observations {
 
     /// No observations yet, of `peers` peers.
     pub(super) fn new(peers: usize) -> Self {
-        Self {
-            peers: vec![Peer::default(); peers],
-            epochs: BTreeMap::new(),
-            complaints: Vec::new(),
-            tally: Tally::default(),
-            news: Vec::new(),
-        }
+        Self { peers: vec![Peer::default(); peers], ..Self::default() }
     }
 
     /// Takes one event of peer `index`. Events that do not matter for table, judgement and report
@@ -181,8 +175,7 @@ impl Observations {
                 if entry.members.is_empty() {
                     entry.first_ms = record.t_ms;
                     entry.members = members;
-                    entry.tokens =
-                        weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight));
+                    entry.tokens = branch.tokens();
                 }
                 entry.first_ms = entry.first_ms.min(record.t_ms);
                 entry.sync_ms = entry.sync_ms.max(sync_ms);

@@ -169,19 +169,31 @@ fn tree_path(whole: &Path) -> PathBuf {
 const FOLDER: &str = "data";
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use intellect_protocol::base::tree::TREE_PIECE_BYTES;
 
     use super::*;
+    use crate::store::tests::open;
+
+    /// What a manifest says of a file with these bytes, and the values of its pieces.
+    pub(crate) fn described(bytes: &[u8]) -> (Fingerprint, Tree) {
+        let (digest, length) = (*blake3::hash(bytes).as_bytes(), bytes.len() as u64);
+        let values = bytes.chunks(TREE_PIECE_BYTES).enumerate();
+        let values = values.map(|(number, piece)| value_of(length, number, piece)).collect();
+        (Fingerprint { digest, bytes: length }, Tree::new(length, values).unwrap())
+    }
+
+    /// Whether the file with these bytes is kept.
+    pub(crate) fn has(store: &Store, bytes: &[u8]) -> bool {
+        let (file, _) = described(bytes);
+        store.has_data(&file) && fs::read(store.data_path(&file)).unwrap() == bytes
+    }
 
     fn file() -> (Vec<u8>, Fingerprint, Tree) {
         let bytes: Vec<u8> =
             (0..2 * TREE_PIECE_BYTES + 77).map(|n| (n / 7).to_le_bytes()[0]).collect();
-        let file =
-            Fingerprint { digest: *blake3::hash(&bytes).as_bytes(), bytes: bytes.len() as u64 };
-        let values = bytes.chunks(TREE_PIECE_BYTES).enumerate();
-        let values = values.map(|(number, piece)| value_of(file.bytes, number, piece)).collect();
-        (bytes, file, Tree::new(file.bytes, values).unwrap())
+        let (file, tree) = described(&bytes);
+        (bytes, file, tree)
     }
 
     #[test]
@@ -207,15 +219,13 @@ mod tests {
         part.put(file.bytes, b"more").unwrap();
         assert_eq!(part.present(), BTreeSet::from([0, 1, 2]));
         part.finish().unwrap();
-        assert!(store().has_data(&file));
-        assert_eq!(fs::read(store().data_path(&file)).unwrap(), bytes);
+        assert!(has(&store(), &bytes));
         assert_eq!(paths(folder.path(), RunId([1; 32])), [store().data_path(&file)]);
     }
 
     #[test]
     fn a_damaged_file_is_repaired_piece_by_piece() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+        let (_folder, store) = open();
         let (mut bytes, file, tree) = file();
         bytes[TREE_PIECE_BYTES + 5] ^= 1;
         fs::create_dir(store.folder.join(FOLDER)).unwrap();

@@ -133,6 +133,7 @@ mod tests {
 
     use super::*;
     use crate::store::kept_bytes;
+    use crate::store::tests::{RUN, open};
 
     fn table(epoch: u64) -> (Table, Vec<f32>) {
         let theta: Vec<f32> = (0..PIECE + 5).map(|n| n as f32).collect();
@@ -163,8 +164,7 @@ mod tests {
 
     #[test]
     fn one_is_kept_and_a_damaged_one_is_begun_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+        let (_folder, store) = open();
         let ((old, theta), (new, _)) = (table(7), table(8));
         store.receive(&old).unwrap().put(old.offset(3).unwrap(), &bytes(&theta[PIECE..])).unwrap();
         store.receive(&new).unwrap();
@@ -181,15 +181,14 @@ mod tests {
     /// The room that a run needs includes a state that arrives.
     #[test]
     fn what_has_come_of_a_state_counts_as_kept() {
-        let (folder, run) = (tempfile::tempdir().unwrap(), RunId([1; 32]));
-        let store = Store::open(folder.path(), run).unwrap();
-        assert_eq!(kept_bytes(folder.path(), run), 0);
+        let (folder, store) = open();
+        assert_eq!(kept_bytes(folder.path(), RUN), 0);
         let (table, theta) = table(7);
         let incoming = store.receive(&table).unwrap();
         incoming.put(table.offset(0).unwrap(), &bytes(&theta[..PIECE])).unwrap();
         incoming.file.sync_all().unwrap();
         let taken = 512 * incoming.file.metadata().unwrap().blocks();
         assert!(taken > 0);
-        assert_eq!(kept_bytes(folder.path(), run), taken);
+        assert_eq!(kept_bytes(folder.path(), RUN), taken);
     }
 }

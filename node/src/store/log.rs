@@ -154,12 +154,7 @@ impl Log {
 
     /// Replaces all records by `records`. A reader, even after a crash, finds the old records or the new ones.
     pub(super) fn rewrite(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for record in records {
-            let mark = end_mark(bytes.len() as u64);
-            bytes.extend(batch(std::slice::from_ref(record))?);
-            bytes.extend(mark);
-        }
+        let bytes = encode(records)?;
         let temporary = self.path.with_extension(super::TEMPORARY);
         os::unless_missing(fs::remove_file(&temporary))?;
         let mut file = OpenOptions::new().create_new(true).append(true).open(&temporary)?;
@@ -193,6 +188,17 @@ pub(super) fn read_batch(file: &File, before: &Range<u64>) -> io::Result<Option<
     bytes.resize(HEAD_BYTES.saturating_add(length).min(rest(at)), 0);
     file.read_exact_at(&mut bytes, at)?;
     Ok(split_batch(&bytes).map(|(records, _)| (records, at..at + bytes.len() as u64)))
+}
+
+/// A log of one batch per record, each with its end mark.
+fn encode(records: &[Vec<u8>]) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for record in records {
+        let mark = end_mark(bytes.len() as u64);
+        bytes.extend(batch(std::slice::from_ref(record))?);
+        bytes.extend(mark);
+    }
+    Ok(bytes)
 }
 
 /// The bytes of a batch: length, check, and the records. A batch above [`BATCH_BYTES_MAX`] is

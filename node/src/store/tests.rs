@@ -4,10 +4,17 @@ use super::*;
 
 pub(super) const RUN: RunId = RunId([7; 32]);
 
-pub(super) fn open() -> (tempfile::TempDir, Store) {
+pub(crate) fn open() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), RUN).unwrap();
     (folder, store)
+}
+
+/// Writes what was good with a damaged byte.
+pub(crate) fn write_bad(path: &Path, good: &[u8], at: usize) {
+    let mut bad = good.to_vec();
+    bad[at] ^= 0x40;
+    fs::write(path, bad).unwrap();
 }
 
 /// The names of the files that were set aside.

@@ -118,15 +118,8 @@ static WRITERS: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
 mod tests {
-    use intellect_protocol::base::id::RunId;
-
     use super::*;
-
-    fn store() -> (tempfile::TempDir, Store) {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
-        (folder, store)
-    }
+    use crate::store::tests::{RUN, open};
 
     fn name(epoch: u64, bytes: &[u8]) -> Name {
         Name { epoch, digest: Digest(*blake3::hash(bytes).as_bytes()) }
@@ -134,7 +127,7 @@ mod tests {
 
     #[test]
     fn an_update_is_kept_listed_served_and_dropped() {
-        let (_folder, store) = store();
+        let (_folder, store) = open();
         let (one, two) = (name(9, b"first"), name(10, b"second"));
         store.keep_update(two, b"second").unwrap();
         store.keep_update(one, b"first").unwrap();
@@ -153,7 +146,7 @@ mod tests {
     /// It may come from our ring and from another peer.
     #[test]
     fn an_update_that_comes_twice_at_once_is_kept() {
-        let (_folder, store) = store();
+        let (_folder, store) = open();
         let bytes = vec![7; 1 << 20];
         let name = name(3, &bytes);
         std::thread::scope(|scope| {
@@ -169,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_damaged_update_is_known_by_its_digest() {
-        let (_folder, store) = store();
+        let (_folder, store) = open();
         let name = name(3, b"bytes");
         store.keep_update(name, b"bytes").unwrap();
         fs::write(store.update_path(name), b"bites").unwrap();
@@ -178,14 +171,14 @@ mod tests {
 
     #[test]
     fn what_a_crash_left_and_foreign_files_are_no_updates() {
-        let (folder, store) = store();
+        let (folder, store) = open();
         let name = name(3, b"bytes");
         let left = store.update_path(name).with_extension(TEMPORARY);
         for other in [left.clone(), store.updates_folder().join("03-ff.update")] {
             fs::write(other, b"half").unwrap();
         }
         assert_eq!(store.updates().unwrap(), []);
-        let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+        let store = Store::open(folder.path(), RUN).unwrap();
         assert_eq!((store.updates().unwrap(), left.exists()), (vec![], false));
     }
 }

@@ -53,11 +53,8 @@ impl Console {
     /// The last sentence: where the run is, what this start contributed, how to continue. Its first word is `what`:
     /// "left", or "done" at the epoch after which the user wanted to stop.
     pub(crate) fn last_word(&self, what: &str) {
-        self.say(&self.contributed.last_word(
-            what,
-            self.epoch,
-            &config::command_for(&self.data_dir),
-        ));
+        let command = config::command_for(&self.data_dir);
+        self.say(&self.contributed.last_word(what, self.epoch, &command));
     }
 
     /// An attestation led this node back to an epoch in which it may have signed something before.

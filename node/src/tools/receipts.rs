@@ -27,14 +27,12 @@ use std::{
 
 use intellect_bootstrap::manifest::read_notices;
 use intellect_protocol::{
-    base::id::PeerId,
-    message::{Head, Link, Notice, wire},
+    base::id::{PeerId, RunId},
+    message::{Attestation, Head, Link, Notice, wire},
 };
 
 use crate::{
-    cli::receipts::{
-        ReceiptsChainArgs, ReceiptsCommand, ReceiptsExportArgs, ReceiptsVerifyArgs, RunFolderArgs,
-    },
+    cli::receipts::{ReceiptsCommand, ReceiptsExportArgs, RunFolderArgs},
     config::{self, LocalError},
     figures::{bytes, number_of},
     identity::{self, Identity, IdentityError},
@@ -124,8 +122,8 @@ pub(crate) enum ReceiptsError {
 pub(crate) fn run(command: &ReceiptsCommand, out: &mut dyn Write) -> Result<(), ReceiptsError> {
     match command {
         ReceiptsCommand::Export(args) => export(args, out),
-        ReceiptsCommand::Verify(args) => verify(args, out),
-        ReceiptsCommand::Chain(args) => chain(args, out),
+        ReceiptsCommand::Verify { file, chain } => verify(file, chain.as_deref(), out),
+        ReceiptsCommand::Chain { of, out: path } => chain(of, path.as_deref(), out),
     }
 }
 
@@ -174,17 +172,20 @@ impl Kept {
         let kept = read_notices(&path).map_err(cannot("read", &path))?;
         let (run, organiser) = (&self.manifest.id, &self.manifest.run.organiser);
         let lies_here = |notice: &Notice| {
-            notice.attests().is_some_and(|attested| {
-                let found = self.lineage.iter().find(|(head, _)| head.epoch == attested.epoch);
-                found.is_some_and(|(head, link)| {
-                    attested.names(&wire::receipt_digest(run, &link.receipt), &head.state)
-                })
-            })
+            notice.attests().is_some_and(|attested| lies_on(attested, &self.lineage, run))
         };
         let notices = kept.iter().filter_map(|bytes| Notice::from_bytes(bytes));
         let signed = notices.filter(|notice| notice.verify(organiser, run).is_ok());
         Ok(signed.filter(lies_here).max_by_key(|notice| notice.number))
     }
+}
+
+/// Whether a lineage has the epoch that is attested, with the same receipt and state.
+pub(super) fn lies_on(attested: &Attestation, lineage: &[(Head, Link)], run: &RunId) -> bool {
+    let found = lineage.iter().find(|(head, _)| head.epoch == attested.epoch);
+    found.is_some_and(|(head, link)| {
+        attested.names(&wire::receipt_digest(run, &link.receipt), &head.state)
+    })
 }
 
 /// `receipts export`: writes a file of receipts. The key of the folder signs, also if the receipts
@@ -200,7 +201,8 @@ fn export(args: &ReceiptsExportArgs, out: &mut dyn Write) -> Result<(), Receipts
     if deeds.epochs.is_empty() {
         return Err(ReceiptsError::Unnamed { folder: kept.folder, peer: name });
     }
-    let path = new_path(args.out.as_ref(), format!("{run}-{}.receipts", name.short()));
+    let usual = || PathBuf::from(format!("{run}-{}.receipts", name.short()));
+    let path = args.out.clone().unwrap_or_else(usual);
     let attestation = kept.attestation()?.map(Item::Notice);
     let length = write_new(&path, |file| {
         let mut writer = Writer::new(file, &kept.manifest.text, &cover)?;
@@ -237,11 +239,10 @@ fn item(link: &Link, epochs: &BTreeSet<u64>) -> Option<Item> {
 ///
 /// # Errors
 /// [`ReceiptsError::Wrong`] with the first mistake; nothing has been printed then.
-fn verify(args: &ReceiptsVerifyArgs, out: &mut dyn Write) -> Result<(), ReceiptsError> {
-    let path = &args.file;
-    let chain = args.chain.as_ref().map(|path| open_chain(path)).transpose()?;
+fn verify(path: &Path, chain: Option<&Path>, out: &mut dyn Write) -> Result<(), ReceiptsError> {
+    let chain = chain.map(open_chain).transpose()?;
     let file = open(path)?;
-    let wrong = |why: Wrong| ReceiptsError::Wrong { path: path.clone(), why: Box::new(why) };
+    let wrong = |why: Wrong| ReceiptsError::Wrong { path: path.to_owned(), why: Box::new(why) };
     let mut reader = Reader::new(BufReader::new(file));
     let (text, cover) = reader.head().map_err(wrong)?;
     let manifest = Manifest::parse(&text).map_err(|why| wrong(why.into()))?;
@@ -307,23 +308,18 @@ fn told(
 }
 
 /// `receipts chain`: writes the chain of a run.
-fn chain(args: &ReceiptsChainArgs, out: &mut dyn Write) -> Result<(), ReceiptsError> {
-    let kept = Kept::read(&args.of)?;
+fn chain(
+    of: &RunFolderArgs,
+    typed: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), ReceiptsError> {
+    let kept = Kept::read(of)?;
     let run = kept.manifest.id;
-    let path = new_path(args.out.as_ref(), format!("{run}.chain"));
+    let path = typed.map_or_else(|| format!("{run}.chain").into(), Path::to_path_buf);
     write_new(&path, |file| chain::write(file, &run, &kept.lineage))?;
-    writeln!(
-        out,
-        "wrote {}: {} of run {run}",
-        path.display(),
-        number_of(kept.lineage.len() as u64, "epoch")
-    )?;
+    let epochs = number_of(kept.lineage.len() as u64, "epoch");
+    writeln!(out, "wrote {}: {epochs} of run {run}", path.display())?;
     Ok(())
-}
-
-/// The path that was typed, or the name in the current folder.
-fn new_path(typed: Option<&PathBuf>, name: String) -> PathBuf {
-    typed.cloned().unwrap_or_else(|| name.into())
 }
 
 /// Writes a new file, and returns its length. After an error there is none. It is flushed to the

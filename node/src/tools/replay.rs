@@ -208,19 +208,24 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Verb};
+    use crate::{
+        cli::{Cli, Verb},
+        tools::tests::{Folder, verb},
+    };
 
     const EVENT: &str = r#"{"event":"started","version":"1","device":"cpu","micro_batch":8,"parameters":9,"t_ms":1,"peer":"me","run":"r"}"#;
 
-    fn replay(text: &str, typed: &[&str]) -> Result<String, String> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        let path = file.path().to_str().unwrap();
-        let line = ["intellect-node", "replay", path].into_iter().chain(typed.iter().copied());
-        let Some(Verb::Replay(args)) = Cli::try_parse_from(line).unwrap().command else { panic!() };
+    /// What `replay` prints with these arguments, or its error.
+    fn typed(arguments: &[&str]) -> Result<String, String> {
+        let Verb::Replay(args) = verb(&[&["replay"], arguments].concat()) else { panic!() };
         let mut out = Vec::new();
         run(&args, &mut out).map_err(|error| error.to_string())?;
         Ok(String::from_utf8(out).unwrap())
+    }
+
+    fn replay(text: &str, more: &[&str]) -> Result<String, String> {
+        let folder = Folder::new();
+        typed(&[&[folder.file("events", text).as_str()], more].concat())
     }
 
     #[test]
@@ -233,22 +238,16 @@ mod tests {
     /// The second file begins earlier.
     #[test]
     fn the_first_file_is_the_node_that_is_seen() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::new();
         let file = |name: &str, peer: &str, t_ms: u64| {
-            let path = folder.path().join(name);
             let start = EVENT.replace("\"me\"", &format!("\"{peer}\""));
             let commit = r#"{"event":"committed","attempt":1,"members":[],"weights":[],"state":"s","update":"u","tokens":TOKENS,"loss":1.5,"sync_ms":1,"sent_bytes":0,"received_bytes":0,"forkable_since":null,"peer":"PEER","run":"r","epoch":1,"t_ms":9}"#;
             let commit = commit.replace("PEER", peer).replace("TOKENS", &t_ms.to_string());
             let start = start.replace("\"t_ms\":1", &format!("\"t_ms\":{t_ms}"));
-            std::fs::write(&path, format!("{start}\n{commit}\n")).unwrap();
-            path.to_str().unwrap().to_owned()
+            folder.file(name, format!("{start}\n{commit}\n"))
         };
         let (first, second) = (file("a", "one", 5), file("b", "two", 3));
-        let line = ["x", "replay", &first, &second, "--speed", "0"];
-        let Some(Verb::Replay(args)) = Cli::try_parse_from(line).unwrap().command else { panic!() };
-        let mut out = Vec::new();
-        run(&args, &mut out).unwrap();
-        let out = String::from_utf8(out).unwrap();
+        let out = typed(&[&first, &second, "--speed", "0"]).unwrap();
         assert!(out.contains("5 tokens") && !out.contains("3 tokens"), "{out}");
     }
 

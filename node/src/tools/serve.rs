@@ -274,3 +274,6 @@ const LINES_MAX: usize = 16;
 /// So long the engine may take to end. A thread that computes cannot be stopped, and ends with the
 /// process.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

@@ -61,7 +61,7 @@ pub(crate) fn is_identifier(c: char) -> bool {
 pub(crate) fn source(file: &File) -> Vec<&str> {
     let lines: Vec<&str> = file.text.lines().collect();
     let opens = |at: &usize| {
-        let module = |line: &&str| line.starts_with("mod ") && line.ends_with('{');
+        let module = |line: &&str| line.ends_with("mod tests {");
         lines[*at] == "#[cfg(test)]" && lines[*at..].iter().take(4).any(module)
     };
     let Some(start) = (0..lines.len()).find(opens) else { return lines };

@@ -2,21 +2,13 @@
 
 use std::fs;
 
-use intellect_protocol::base::id::RunId;
-
 use super::*;
-use crate::store::Store;
+use crate::store::{Store, tests::open};
 
 const PEER: &str = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
 fn entry(port: u16) -> Address {
     format!("/ip4/203.0.113.7/tcp/{port}/p2p/{PEER}").parse().unwrap()
-}
-
-fn store() -> (tempfile::TempDir, Store) {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), RunId([7; 32])).unwrap();
-    (folder, store)
 }
 
 fn folder_of(store: &Store) -> PathBuf {
@@ -35,7 +27,7 @@ fn typed() -> Options {
 
 #[test]
 fn what_was_typed_is_kept_and_what_is_typed_again_takes_its_place() {
-    let (_folder, store) = store();
+    let (_folder, store) = open();
     assert_eq!(StoredOptions::read(&folder_of(&store)).options, Options::default());
     StoredOptions::default().save(&typed(), &store).unwrap();
     let stored = StoredOptions::read(&folder_of(&store));
@@ -61,7 +53,7 @@ fn what_was_typed_is_kept_and_what_is_typed_again_takes_its_place() {
 
 #[test]
 fn a_path_is_kept_from_the_root_on() {
-    let (_folder, store) = store();
+    let (_folder, store) = open();
     let options = Options { data: vec!["text.txt".into()], ..Options::default() };
     StoredOptions::default().save(&options, &store).unwrap();
     let stored = StoredOptions::read(&folder_of(&store)).options.data;
@@ -70,7 +62,7 @@ fn a_path_is_kept_from_the_root_on() {
 
 #[test]
 fn what_makes_no_sense_is_left_out_with_a_sentence_and_stays_in_the_file() {
-    let (_folder, store) = store();
+    let (_folder, store) = open();
     let path = store.options_path();
     for (line, words) in [
         ("rte = 5", "there is no such option; there are bootstrap, data"),
@@ -99,7 +91,7 @@ fn what_makes_no_sense_is_left_out_with_a_sentence_and_stays_in_the_file() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_reported_and_set_aside_before_it_is_replaced() {
-    let (_folder, store) = store();
+    let (_folder, store) = open();
     let path = store.options_path();
     let long = format!("# {}", "x".repeat(1 << 20));
     for (text, words) in

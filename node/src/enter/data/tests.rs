@@ -16,6 +16,7 @@ use super::*;
 use crate::config::Voice;
 use crate::manifest::Draft;
 use crate::net::tests::played;
+use crate::store::tests::write_bad;
 use crate::tell::events::Sink;
 
 /// A node that may fetch `fetch_bytes`, in a run on the text in `folder/typed/text`, shared or not.
@@ -94,9 +95,7 @@ fn what_is_named_or_was_fetched_is_not_fetched() {
     assert_eq!(lacking(here.look()), Ok(0));
     here.fetch_bytes = 1 << 20;
     // The damaged pieces of a file are fetched again.
-    let mut bytes = fs::read(&kept).unwrap();
-    bytes[100] ^= 1;
-    fs::write(&kept, bytes).unwrap();
+    write_bad(&kept, &fs::read(&kept).unwrap(), 100);
     assert_eq!(lacking(here.look()), Ok(1));
     assert!(!kept.exists() && kept.with_extension("part").exists());
     // Another file that is named is a mistake, even where the right one can be fetched.

@@ -10,6 +10,7 @@ use intellect_protocol::message::{Certificate, Member, Roster, Series, Voted};
 use super::*;
 use crate::config::Voice;
 use crate::identity::Origin;
+use crate::store::tests::write_bad;
 use crate::tell::events::Sink;
 
 const RUN: RunId = RunId([7; 32]);
@@ -178,9 +179,7 @@ fn r21_without_an_update_the_head_is_the_one_before() {
     assert_eq!(past.recover().0, 3);
     // A damaged update is as good as none, and is not read twice.
     let third = past.update_path(3, &past.updates[2]);
-    let mut bytes = past.updates[2].clone();
-    bytes[3] ^= 1;
-    fs::write(&third, bytes).unwrap();
+    write_bad(&third, &past.updates[2], 3);
     assert_eq!(past.recover().0, 2);
     assert!(!third.exists() && past.path("damaged").is_dir());
     assert!(past.is_same_voter());
@@ -198,10 +197,8 @@ fn r21_an_outer_step_that_leads_elsewhere_is_not_taken() {
 fn a_damaged_checkpoint_costs_only_the_outer_steps_after_the_one_before() {
     let past = Past::new(5, &[3, 5]);
     let path = past.path("checkpoints/5.ckpt");
-    let mut bytes = fs::read(&path).unwrap();
-    let last = bytes.len() - 1;
-    bytes[last] ^= 1;
-    fs::write(&path, bytes).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    write_bad(&path, &bytes, bytes.len() - 1);
     let (epoch, recovery) = past.recover();
     assert_eq!((epoch, recovery.saved.unwrap().table.header().epoch), (5, 3));
     assert!(!path.exists());

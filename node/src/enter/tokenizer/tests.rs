@@ -2,9 +2,8 @@
 
 use std::fs;
 
-use intellect_protocol::base::id::RunId;
-
 use super::*;
+use crate::store::tests::open;
 
 /// The smallest vocabulary of RWKV World: the 256 bytes.
 fn file() -> Vec<u8> {
@@ -19,8 +18,7 @@ fn vocabulary() -> Vocabulary {
 
 #[test]
 fn a_run_without_a_tokenizer_s_file_needs_none() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+    let (_folder, store) = open();
     for vocabulary in [None, Some(&Vocabulary::BYTES)] {
         assert_eq!(wanted(vocabulary, None, &store).unwrap(), None);
         let error =
@@ -32,8 +30,7 @@ fn a_run_without_a_tokenizer_s_file_needs_none() {
 
 #[test]
 fn a_tokenizer_is_named_once_and_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), RunId([1; 32])).unwrap();
+    let (folder, store) = open();
     let (vocabulary, path) = (vocabulary(), folder.path().join("v.txt"));
     let need = |named: Option<&Path>| wanted(Some(&vocabulary), named, &store);
     assert_eq!(need(None).unwrap(), Some(Digest(vocabulary.digest)));

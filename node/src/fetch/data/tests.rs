@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use intellect_protocol::base::id::RunId;
-use intellect_protocol::base::tree::{TREE_PIECE_BYTES, value_of};
+use intellect_protocol::base::tree::TREE_PIECE_BYTES;
 use intellect_protocol::download::Failure;
 use intellect_protocol::message::wire;
 
@@ -13,6 +13,7 @@ use super::*;
 use crate::config::Voice;
 use crate::fetch::part_of;
 use crate::net::tests::played;
+use crate::store::data::tests::{described, has};
 use crate::tell::Console;
 use crate::tell::events::Sink;
 
@@ -29,19 +30,10 @@ fn bytes() -> Vec<u8> {
     (0..5 * TREE_PIECE_BYTES + 123).map(|at| (at * at / 1000).to_le_bytes()[0]).collect()
 }
 
-fn fingerprint(bytes: &[u8]) -> Fingerprint {
-    Fingerprint { digest: *blake3::hash(bytes).as_bytes(), bytes: bytes.len() as u64 }
-}
-
 /// How a donor of the file answers a request.
 fn answer(file: &[u8], request: &[u8]) -> Answer {
-    let values = file.chunks(TREE_PIECE_BYTES).enumerate();
-    let value = |(number, piece)| value_of(file.len() as u64, number, piece);
     let part = match wire::open_request(request).unwrap() {
-        Request::Tree { offset, .. } => {
-            let tree = Tree::new(file.len() as u64, values.map(value).collect());
-            part_of(&tree.unwrap().to_bytes(), offset)
-        }
+        Request::Tree { offset, .. } => part_of(&described(file).1.to_bytes(), offset),
         Request::Data { index, .. } => {
             file.chunks(TREE_PIECE_BYTES).nth(index as usize).map(<[u8]>::to_vec)
         }
@@ -63,7 +55,7 @@ async fn fetch(
     let (net, blamed) = played(donors, answer);
     let sink = Sink::new(None, HONEST.into());
     let console = Console::new(sink, Voice::Quiet, folder.to_owned());
-    let file = fingerprint(&bytes());
+    let (file, _) = described(&bytes());
     let mut meter = console.meter_of_data("a file", &file);
     let came = data(&net, &store(folder), file, &mut meter).await;
     tokio::task::yield_now().await;
@@ -72,9 +64,7 @@ async fn fetch(
 }
 
 fn has_it(folder: &Path) -> bool {
-    let store = store(folder);
-    let file = fingerprint(&bytes());
-    store.has_data(&file) && fs::read(store.data_path(&file)).unwrap() == bytes()
+    has(&store(folder), &bytes())
 }
 
 #[tokio::test]
@@ -156,7 +146,7 @@ async fn what_has_come_is_not_fetched_again() {
 async fn a_disk_that_refuses_a_piece_ends_it_and_keeps_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     // No file can be written where there is a folder.
-    let file = fingerprint(&bytes());
+    let (file, _) = described(&bytes());
     let path = store(folder.path()).data_path(&file).with_extension("part");
     fs::create_dir_all(&path).unwrap();
     let (came, _) = fetch(folder.path(), &[HONEST], |_, asked| answer(&bytes(), asked)).await;

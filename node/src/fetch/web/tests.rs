@@ -15,6 +15,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use ureq::tls::{Certificate, RootCerts};
 
 use super::*;
+use crate::store::data::tests::{described, has};
 
 const MIB: usize = TREE_PIECE_BYTES;
 
@@ -123,15 +124,7 @@ fn bytes() -> Vec<u8> {
 }
 
 fn file() -> Fingerprint {
-    let bytes = bytes();
-    Fingerprint { digest: *blake3::hash(&bytes).as_bytes(), bytes: bytes.len() as u64 }
-}
-
-fn tree() -> Tree {
-    let (bytes, file) = (bytes(), file());
-    let values = bytes.chunks(MIB).enumerate();
-    Tree::new(file.bytes, values.map(|(at, piece)| value_of(file.bytes, at, piece)).collect())
-        .unwrap()
+    described(&bytes()).0
 }
 
 /// An answer with this first line, these headers and this body.
@@ -162,8 +155,7 @@ fn fetched(server: &Server, folder: &Path, rules: &WebRules) -> (Result<(), WebE
 }
 
 fn has_it(folder: &Path) -> bool {
-    let (store, file) = (store(folder), file());
-    store.has_data(&file) && fs::read(store.data_path(&file)).unwrap() == bytes()
+    has(&store(folder), &bytes())
 }
 
 /// The error with such a server, and how often the server was asked; no file is there then.
@@ -345,31 +337,31 @@ fn begun(folder: &Path, bytes: &[u8]) {
     part.put(0, &bytes[..MIB + MIB / 2]).unwrap();
 }
 
+/// The whole file to a request for all of it, else this head and body.
+fn unless_ranged(head: &str, ranged: &str, body: &[u8]) -> (Vec<u8>, Then) {
+    if !head.to_lowercase().contains("range:") {
+        return whole(&bytes());
+    }
+    (answer(ranged, body), Then::Close)
+}
+
+/// What a server sends that can begin with the second piece.
+fn rest(head: &str) -> (Vec<u8>, Then) {
+    let partial = "206 Partial Content\r\nContent-Range: bytes 1048576-2097228/2097229";
+    unless_ranged(head, partial, &bytes()[MIB..])
+}
+
 #[test]
 fn a_restart_goes_on_where_the_server_can() {
-    let rest: Play = |head| {
-        if !head.to_lowercase().contains("range: bytes=1048576-\r\n") {
-            return whole(b"asked for all of it");
-        }
-        let head = "206 Partial Content\r\nContent-Range: bytes 1048576-2097228/2097229";
-        (answer(head, &bytes()[MIB..]), Then::Close)
-    };
     let unable: Play = |_| whole(&bytes());
     let confused: Play = |head| {
-        if !head.to_lowercase().contains("range:") {
-            return whole(&bytes());
-        }
-        let head = "206 Partial Content\r\nContent-Range: bytes 0-2097228/2097229";
-        (answer(head, &bytes()), Then::Close)
+        let partial = "206 Partial Content\r\nContent-Range: bytes 0-2097228/2097229";
+        unless_ranged(head, partial, &bytes())
     };
-    let gone: Play = |head| {
-        if !head.to_lowercase().contains("range:") {
-            return whole(&bytes());
-        }
-        (answer("416 Range Not Satisfiable\r\nContent-Length: 0", b""), Then::Close)
-    };
+    let gone: Play =
+        |head| unless_ranged(head, "416 Range Not Satisfiable\r\nContent-Length: 0", b"");
     for (play, requests, first) in
-        [(rest, 1, MIB as u64), (unable, 1, 0), (confused, 2, 0), (gone, 2, 0)]
+        [(rest as Play, 1, MIB as u64), (unable, 1, 0), (confused, 2, 0), (gone, 2, 0)]
     {
         let folder = tempfile::tempdir().unwrap();
         begun(folder.path(), &bytes());
@@ -388,13 +380,7 @@ fn a_damaged_begin_is_fetched_again() {
     let mut wrong = bytes();
     wrong[5] ^= 1;
     begun(folder.path(), &wrong);
-    let server = Server::start(|head| {
-        if !head.to_lowercase().contains("range:") {
-            return whole(&bytes());
-        }
-        let head = "206 Partial Content\r\nContent-Range: bytes 1048576-2097228/2097229";
-        (answer(head, &bytes()[MIB..]), Then::Close)
-    });
+    let server = Server::start(rest);
     fetched(&server, folder.path(), &server.rules()).0.unwrap();
     assert!(has_it(folder.path()) && server.asked().0 == 2);
     // All of the file is there, and damaged.
@@ -408,7 +394,8 @@ fn a_damaged_begin_is_fetched_again() {
 #[test]
 fn each_piece_is_checked_where_its_value_is_known() {
     let folder = tempfile::tempdir().unwrap();
-    drop(store(folder.path()).receive_data(&file(), Some(&tree())).unwrap());
+    let (file, tree) = described(&bytes());
+    drop(store(folder.path()).receive_data(&file, Some(&tree)).unwrap());
     let server = Server::start(|head| {
         assert!(!head.to_lowercase().contains("range:"));
         let mut wrong = bytes();
@@ -419,7 +406,7 @@ fn each_piece_is_checked_where_its_value_is_known() {
     let error = result.unwrap_err().to_string();
     assert!(error.contains("another file than the run's from byte 1048576 on"), "{error}");
     assert_eq!(shown, [0, MIB as u64]);
-    let part = store(folder.path()).receive_data(&file(), Some(&tree())).unwrap();
+    let part = store(folder.path()).receive_data(&file, Some(&tree)).unwrap();
     assert_eq!(part.present().into_iter().collect::<Vec<_>>(), [0]);
 }
 

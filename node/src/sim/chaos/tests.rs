@@ -32,22 +32,17 @@ fn play(rules: &str, seed: u64, peers: usize, epochs: u64) -> Vec<(Duration, u64
     log
 }
 
-fn is_kill(action: &Action) -> bool {
-    matches!(action, Action::Peer(PeerAction::Kill, _))
+/// The kills among what was done.
+fn kills(log: &[(Duration, u64, Action)]) -> impl Iterator<Item = &(Duration, u64, Action)> {
+    log.iter().filter(|(.., action)| matches!(action, Action::Peer(PeerAction::Kill, _)))
 }
 
 #[test]
 fn one_peer_dies_in_each_epoch_between_the_calm_ones() {
     let log = play("kill each epoch", 5, 6, 30);
-    let mut epochs: Vec<u64> = Vec::new();
-    for (_, committed, action) in &log {
-        if is_kill(action) {
-            epochs.push(*committed);
-        }
-    }
+    let epochs: Vec<u64> = kills(&log).map(|(_, committed, _)| *committed).collect();
     assert_eq!(epochs, (UNDISTURBED_EPOCHS..30 - CALM_EPOCHS).collect::<Vec<_>>());
-    let at: BTreeSet<u128> =
-        log.iter().filter(|(.., a)| is_kill(a)).map(|(now, ..)| now.as_millis() % 2_000).collect();
+    let at: BTreeSet<u128> = kills(&log).map(|(now, ..)| now.as_millis() % 2_000).collect();
     assert!(at.len() > 15, "at any instant of the epoch: {at:?}");
     let last = log.last().unwrap();
     assert!(last.1 <= 30 - CALM_EPOCHS, "{last:?}");
@@ -56,8 +51,7 @@ fn one_peer_dies_in_each_epoch_between_the_calm_ones() {
 #[test]
 fn a_rhythm_has_its_gap_and_its_length() {
     let log = play("kill every 3s for 20s", 5, 4, 40);
-    let kills: Vec<Duration> =
-        log.iter().filter(|(.., action)| is_kill(action)).map(|(now, ..)| *now).collect();
+    let kills: Vec<Duration> = kills(&log).map(|(now, ..)| *now).collect();
     let wanted: Vec<_> = (1..7).map(|k| Duration::from_secs(4 + 3 * k)).collect();
     assert_eq!(kills, wanted);
 }

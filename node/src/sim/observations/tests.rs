@@ -41,9 +41,20 @@ pub(in crate::sim) fn committed(peer: usize, epoch: u64, byte: u8) -> Record {
     record(peer, epoch, event)
 }
 
-/// Two peers that commit two epochs.
-fn good() -> Observations {
-    let mut observations = Observations::new(2);
+/// The event that a peer has accepted a roster.
+pub(in crate::sim) fn roster(peer: usize, epoch: u64, t_ms: u64) -> Record {
+    let (members, weights) = (Vec::new(), Vec::new());
+    let event = Event::Roster { attempt: 1, members, adopt: None, kept_chunks: 0, weights };
+    Record { t_ms, ..record(peer, epoch, event) }
+}
+
+fn fork(first_epoch: u64, undone: u64) -> Event {
+    Event::Fork { first_epoch, mine: state(1), theirs: state(2), undone, held: false }
+}
+
+/// So many peers, of which two commit two epochs.
+fn good(peers: usize) -> Observations {
+    let mut observations = Observations::new(peers);
     for epoch in 1..=2 {
         for peer in 0..2 {
             observations.record(peer, committed(peer, epoch, u8::try_from(epoch).unwrap()));
@@ -54,7 +65,7 @@ fn good() -> Observations {
 
 #[test]
 fn a_run_is_complete_with_the_epoch_that_has_its_last_token() {
-    let observations = good();
+    let observations = good(2);
     let [first, second] = [1, 2].map(|epoch| observations.epochs[&epoch].tokens);
     assert!(first > 0 && second > 0);
     let last = |tokens| observations.completed(tokens);
@@ -81,7 +92,7 @@ fn scenario(text: &str) -> Scenario {
 
 #[test]
 fn a_good_run_has_no_reason_to_fail() {
-    let observations = good();
+    let observations = good(2);
     assert_eq!(judge(&observations, &[DONE; 2]), Vec::<String>::new());
     let epoch = &observations.epochs[&2];
     assert_eq!((epoch.tokens, epoch.loss(), epoch.reports()), (30, Some(0.5), 2));
@@ -104,7 +115,7 @@ fn different_states_of_one_epoch_fail_at_once() {
 /// A joiner that fetched another state than the others committed is wrong as well.
 #[test]
 fn a_state_that_was_fetched_must_be_the_one_that_was_committed() {
-    let mut observations = good();
+    let mut observations = good(2);
     observations.record(1, record(1, 2, Event::CaughtUp { state: state(9), tokens: 0 }));
     assert!(judge::disagreement(&observations, &Scenario::default()).is_some());
 }
@@ -116,10 +127,12 @@ fn every_process_must_end_well() {
         (Some(Exit::Signal), "signal"),
         (None, "did not end"),
     ] {
-        let reasons = judge(&good(), &[DONE, Outcome { exit, killed: false }]);
+        let reasons = judge(&good(2), &[DONE, Outcome { exit, killed: false }]);
         assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
     }
-    assert!(judge(&good(), &[DONE, Outcome { exit: Some(Exit::Signal), killed: true }]).is_empty());
+    assert!(
+        judge(&good(2), &[DONE, Outcome { exit: Some(Exit::Signal), killed: true }]).is_empty()
+    );
 }
 
 #[test]
@@ -146,20 +159,11 @@ fn survivors_end_together_at_the_last_epoch() {
 fn faults_forks_and_divergence_fail_unless_the_scenario_provokes_them() {
     let events = [
         ("fault", Event::Fault { who: name(0), why: "garbage".to_owned() }),
-        (
-            "fork",
-            Event::Fork {
-                first_epoch: 1,
-                mine: state(1),
-                theirs: state(2),
-                undone: 0,
-                held: false,
-            },
-        ),
+        ("fork", fork(1, 0)),
         ("diverged", Event::Diverged { who: name(0), mine: state(1), theirs: state(2) }),
     ];
     for (kind, event) in events {
-        let mut observations = good();
+        let mut observations = good(2);
         observations.record(1, record(1, 2, event));
         assert_eq!(judge(&observations, &[DONE; 2]).len(), 1, "{kind}");
         let allowing = scenario(&format!("allow = [\"{kind}\"]"));
@@ -170,14 +174,7 @@ fn faults_forks_and_divergence_fail_unless_the_scenario_provokes_them() {
 #[test]
 fn rosters_are_found_by_epoch() {
     let mut observations = Observations::new(2);
-    let event = Event::Roster {
-        attempt: 1,
-        members: Vec::new(),
-        adopt: None,
-        kept_chunks: 0,
-        weights: Vec::new(),
-    };
-    observations.record(1, record(1, 4, event));
+    observations.record(1, roster(1, 4, 4_000));
     assert_eq!(observations.roster_ms(1, 3), Some(4_000));
     assert_eq!(observations.roster_ms(1, 5), None);
     assert_eq!(observations.roster_ms(0, 4), None);
@@ -185,12 +182,7 @@ fn rosters_are_found_by_epoch() {
 
 #[test]
 fn a_peer_that_chaos_killed_need_not_reach_the_end() {
-    let mut observations = Observations::new(3);
-    for epoch in 1..=2 {
-        for peer in 0..2 {
-            observations.record(peer, committed(peer, epoch, u8::try_from(epoch).unwrap()));
-        }
-    }
+    let mut observations = good(3);
     observations.record(2, committed(2, 1, 1));
     let killed = Outcome { exit: Some(Exit::Signal), killed: true };
     assert_eq!(judge(&observations, &[DONE, DONE, killed]), Vec::<String>::new());
@@ -201,16 +193,7 @@ fn a_peer_that_chaos_killed_need_not_reach_the_end() {
 fn the_time_of_a_ring_is_the_median_of_those_before() {
     let mut observations = Observations::new(1);
     for (epoch, ring_ms) in [(1, 900), (2, 100), (3, 300), (4, 5)] {
-        let roster = Event::Roster {
-            attempt: 1,
-            members: Vec::new(),
-            adopt: None,
-            kept_chunks: 0,
-            weights: Vec::new(),
-        };
-        let mut line = record(0, epoch, roster);
-        line.t_ms -= ring_ms;
-        observations.record(0, line);
+        observations.record(0, roster(0, epoch, 1_000 * epoch - ring_ms));
         observations.record(0, committed(0, epoch, 1));
     }
     assert_eq!(observations.ring_ms(0, 1), None);
@@ -255,13 +238,11 @@ fn goodput_is_compared_with_the_last_calm_epoch() {
 
 #[test]
 fn a_regroup_is_reported_once() {
-    let mut observations = good();
+    let mut observations = good(2);
     let regroup = |peer| record(peer, 3, regroup(vec![name(0)], vec![name(1)]));
     observations.record(0, regroup(0));
     observations.record(0, regroup(0));
-    let fork =
-        Event::Fork { first_epoch: 3, mine: state(1), theirs: state(2), undone: 2, held: false };
-    observations.record(1, record(1, 5, fork));
+    observations.record(1, record(1, 5, fork(3, 2)));
     assert_eq!(
         observations.news(),
         [
@@ -274,7 +255,7 @@ fn a_regroup_is_reported_once() {
 
 #[test]
 fn lineages_that_have_not_met_at_the_end_are_named_with_the_remedy() {
-    let mut observations = good();
+    let mut observations = good(2);
     observations.record(1, committed(1, 2, 9));
     let reasons = judge::reasons(&observations, &[DONE; 2], &scenario("allow = [\"fork\"]"), 2);
     assert!(reasons.join(" ").contains("2 lineages had not met"), "{reasons:?}");
@@ -285,7 +266,7 @@ fn lineages_that_have_not_met_at_the_end_are_named_with_the_remedy() {
 /// Two peers part after epoch 1; peer 1 meets the greater lineage, and both end on it.
 #[test]
 fn a_lineage_that_was_given_up_has_a_number_of_its_own() {
-    let mut observations = good();
+    let mut observations = good(2);
     for (epoch, byte) in [(3, 13), (4, 14)] {
         observations.record(1, committed(1, epoch, byte));
         observations.record(0, committed(0, epoch, byte + 10));

@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use super::rows::Row;
+use super::rows::{PeerRow, Row};
 
 /// Writes the rows into a file of this path.
 pub(super) fn write(path: &Path, rows: &[Row<'_>], peers: usize) -> io::Result<()> {
@@ -24,35 +24,50 @@ pub(super) fn write(path: &Path, rows: &[Row<'_>], peers: usize) -> io::Result<(
 
 /// The names of the columns. Those of a peer end in its number.
 fn head(peers: usize) -> String {
-    let mut names: Vec<String> = ALONE.map(str::to_owned).to_vec();
-    for name in OF_A_PEER {
+    let mut names: Vec<String> = alone(&Row::default()).map(|(name, _)| name.to_owned()).into();
+    for (name, _) in of_a_peer(&PeerRow::default()) {
         names.extend((0..peers).map(|peer| format!("{name}_{peer}")));
     }
     names.join(",")
 }
 
-/// One row, in the order of [`ALONE`] and [`OF_A_PEER`].
+/// One row, in the order of the head.
 fn line(row: &Row<'_>) -> String {
-    let mut cells = vec![
-        row.epoch.to_string(),
-        row.lineage.to_string(),
-        number(row.t_s),
-        row.members.len().to_string(),
-        row.attempt.to_string(),
-        row.tokens.to_string(),
-        number(row.train_loss),
-        number(row.held_out_loss),
-        number(row.held_out_error),
-        number(row.excess),
-        row.sync_ms.to_string(),
-        row.state.to_owned(),
-    ];
-    cells.extend(row.peers.iter().map(|peer| number(peer.weight)));
-    cells.extend(row.peers.iter().map(|peer| number(peer.train_loss)));
-    cells.extend(row.peers.iter().map(|peer| number(peer.sync_ms)));
-    cells.extend(row.peers.iter().map(|peer| number(peer.sent_bytes)));
-    cells.extend(row.peers.iter().map(|peer| number(peer.received_bytes)));
+    let mut cells: Vec<String> = alone(row).map(|(_, cell)| cell).into();
+    let peers: Vec<_> = row.peers.iter().map(of_a_peer).collect();
+    for column in 0..OF_A_PEER {
+        cells.extend(peers.iter().map(|peer| peer[column].1.clone()));
+    }
     cells.join(",")
+}
+
+/// Columns of an epoch. Times are seconds since the start or milliseconds, losses nats per token.
+fn alone(row: &Row<'_>) -> [(&'static str, String); 12] {
+    [
+        ("epoch", row.epoch.to_string()),
+        ("lineage", row.lineage.to_string()),
+        ("t_s", number(row.t_s)),
+        ("members", row.members.len().to_string()),
+        ("attempt", row.attempt.to_string()),
+        ("tokens", row.tokens.to_string()),
+        ("train_loss", number(row.train_loss)),
+        ("held_out", number(row.held_out_loss)),
+        ("se", number(row.held_out_error)),
+        ("excess", number(row.excess)),
+        ("sync_ms", row.sync_ms.to_string()),
+        ("state", row.state.to_owned()),
+    ]
+}
+
+/// Columns of each peer in an epoch; empty where it did not take part.
+fn of_a_peer(row: &PeerRow) -> [(&'static str, String); OF_A_PEER] {
+    [
+        ("weight", number(row.weight)),
+        ("train_loss", number(row.train_loss)),
+        ("sync_ms", number(row.sync_ms)),
+        ("sent_bytes", number(row.sent_bytes)),
+        ("received_bytes", number(row.received_bytes)),
+    ]
 }
 
 /// The number as short as it can be read back exactly; nothing where there is none.
@@ -60,28 +75,12 @@ fn number<T: ToString>(number: Option<T>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
-/// Columns of an epoch. Times are seconds since the start or milliseconds, losses nats per token.
-const ALONE: [&str; 12] = [
-    "epoch",
-    "lineage",
-    "t_s",
-    "members",
-    "attempt",
-    "tokens",
-    "train_loss",
-    "held_out",
-    "se",
-    "excess",
-    "sync_ms",
-    "state",
-];
-/// Columns of each peer in an epoch; empty where it did not take part.
-const OF_A_PEER: [&str; 5] = ["weight", "train_loss", "sync_ms", "sent_bytes", "received_bytes"];
+/// How many columns each peer has.
+const OF_A_PEER: usize = 5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::report::rows::PeerRow;
 
     #[test]
     fn every_line_has_the_columns_of_the_head() {

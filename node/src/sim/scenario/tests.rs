@@ -3,9 +3,9 @@
 use super::*;
 use crate::sim::{
     links::AccessLink,
-    observations::tests::{committed, record},
+    observations::tests::{committed, roster},
 };
-use crate::tell::events::{Event, Record};
+use crate::tell::events::Record;
 
 /// Peer 0 commits epoch e at second e / 2; the clock of the events is a second ahead.
 fn observations(epochs: u64) -> Observations {
@@ -20,18 +20,6 @@ fn observations(epochs: u64) -> Observations {
 fn due(scenario: &mut Scenario, second: f64, observations: &Observations) -> Vec<Action> {
     let elapsed = Duration::from_secs_f64(second);
     scenario.take_due(Moment { elapsed, unix_ms: 1_000 + (1_000.0 * second) as u64, observations })
-}
-
-/// The event that a peer has accepted a roster.
-fn roster(peer: usize, epoch: u64, t_ms: u64) -> Record {
-    let event = Event::Roster {
-        attempt: 1,
-        members: Vec::new(),
-        adopt: None,
-        kept_chunks: 0,
-        weights: Vec::new(),
-    };
-    Record { t_ms, ..record(peer, epoch, event) }
 }
 
 fn parse(text: &str, peers: usize) -> Result<Scenario, ScenarioError> {

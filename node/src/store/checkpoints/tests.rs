@@ -3,7 +3,7 @@
 use intellect_protocol::ring::codec::EncodeError;
 
 use super::*;
-use crate::store::tests::{RUN, damaged, open};
+use crate::store::tests::{RUN, damaged, open, write_bad};
 
 fn state(epoch: u64, parameters: usize) -> (Arc<Table>, Vec<f32>, Vec<f32>) {
     let theta: Vec<f32> = (0..parameters).map(|index| index as f32 + epoch as f32).collect();
@@ -162,9 +162,7 @@ fn r21_a_damaged_state_is_set_aside_and_the_next_older_one_used() {
     let path = store.checkpoint_path(2);
     let whole = fs::read(&path).unwrap();
     for at in 0..whole.len() {
-        let mut bad = whole.clone();
-        bad[at] ^= 0x40;
-        fs::write(&path, &bad).unwrap();
+        write_bad(&path, &whole, at);
         let (found, unusable) = find(&store, 10, &[1, 2]);
         assert_eq!(found, Some(1), "byte {at}");
         // A damaged header or table may read as another state, which is not of the lineage.

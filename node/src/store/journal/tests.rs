@@ -11,7 +11,7 @@ use intellect_protocol::{
 };
 
 use super::*;
-use crate::store::tests::{RUN, damaged, open};
+use crate::store::tests::{RUN, damaged, open, write_bad};
 
 const FIRST: LogId = LogId([1; 16]);
 
@@ -102,9 +102,7 @@ fn r19_a_lost_log_is_claimed_before_it_is_set_aside() {
     let (_folder, store) = open();
     begin(&store, 1_000).journal.append(&[promise(1, 1)]).unwrap();
     let path = store.folder.join("votes.log");
-    let mut bad = fs::read(&path).unwrap();
-    bad[0] ^= 0x40;
-    fs::write(&path, &bad).unwrap();
+    write_bad(&path, &fs::read(&path).unwrap(), 0);
     fs::remove_file(&store.used).unwrap();
     // Nothing can be set aside where a file takes the folder's name.
     fs::write(store.folder.join("damaged"), b"").unwrap();
@@ -162,9 +160,7 @@ fn r19_a_log_with_a_bad_middle_is_set_aside_and_another_one_begun() {
     begun.journal.append(&[promise(1, 2)]).unwrap();
     let whole = fs::read(&path).unwrap();
     for at in 0..last {
-        let mut bad = whole.clone();
-        bad[at] ^= 0x40;
-        fs::write(&path, &bad).unwrap();
+        write_bad(&path, &whole, at);
         let again = begin(&store, 7_000);
         assert!(again.votes.is_empty() && again.journal.start().log != FIRST, "byte {at}");
         assert!(again.journal.start().incarnation >= 7_000, "byte {at}");
@@ -265,9 +261,7 @@ fn of_damaged_receipts_those_before_the_damage_are_kept() {
     let whole = fs::read(&path).unwrap();
     let each = whole.len() / all.len();
     for at in 0..whole.len() {
-        let mut bad = whole.clone();
-        bad[at] ^= 0x40;
-        fs::write(&path, &bad).unwrap();
+        write_bad(&path, &whole, at);
         let begun = begin(&store, 2_000);
         // A damaged mark costs no record.
         let least = at / each + usize::from(at % each >= each - MARK_BYTES);

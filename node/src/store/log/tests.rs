@@ -6,15 +6,12 @@ fn records() -> Vec<Vec<u8>> {
     vec![b"first".to_vec(), Vec::new(), vec![7; 40], b"the last one".to_vec()]
 }
 
-/// A log of one batch per record, each with its end mark.
-fn encode(records: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for record in records {
-        let mark = end_mark(bytes.len() as u64);
-        bytes.extend(batch(std::slice::from_ref(record)).unwrap());
-        bytes.extend(mark);
-    }
-    bytes
+/// An empty log in a folder of its own.
+fn empty() -> (tempfile::TempDir, PathBuf, Log) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.log");
+    let log = Log::open(&path, 0).unwrap();
+    (folder, path, log)
 }
 
 /// The offsets at which the batches end, with their marks.
@@ -51,10 +48,9 @@ fn what_was_appended_is_found_and_more_can_follow() {
 /// A crash between write and flush may leave any prefix of what was written.
 #[test]
 fn a_tail_torn_at_any_byte_is_cut() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.log");
+    let (_folder, path, _) = empty();
     let all = records();
-    let bytes = encode(&all);
+    let bytes = encode(&all).unwrap();
     let ends = ends(&all);
     for cut in 0..=bytes.len() {
         // A batch whose mark is torn loses nothing.
@@ -78,12 +74,12 @@ fn a_tail_torn_at_any_byte_is_cut() {
 #[test]
 fn room_that_was_never_written_to_is_cut() {
     let all = records();
-    let mut bytes = encode(&all);
+    let mut bytes = encode(&all).unwrap();
     for zeros in 1..100 {
         bytes.push(0);
         assert_eq!(Content::of(&bytes), content(&all, false), "{zeros} zeros");
     }
-    bytes.extend(encode(&all[..1]));
+    bytes.extend(encode(&all[..1]).unwrap());
     assert!(Content::of(&bytes).damaged, "something was flushed behind the gap");
 }
 
@@ -93,7 +89,7 @@ fn room_that_was_never_written_to_is_cut() {
 fn an_append_of_which_some_pages_are_missing_is_cut() {
     const PAGE: usize = 24;
     let (before, last) = (records(), batch(&records()).unwrap());
-    let flushed = encode(&before);
+    let flushed = encode(&before).unwrap();
     for first in 1..=PAGE {
         let (head, rest) = last.split_at(first);
         let pages: Vec<&[u8]> = [head].into_iter().chain(rest.chunks(PAGE)).collect();
@@ -124,7 +120,7 @@ fn an_append_of_which_some_pages_are_missing_is_cut() {
 #[test]
 fn a_bit_that_is_damaged_anywhere_is_detected_or_costs_no_record() {
     let all = records();
-    let bytes = encode(&all);
+    let bytes = encode(&all).unwrap();
     let ends = ends(&all);
     for at in 0..bytes.len() {
         let batch = ends.iter().filter(|end| **end <= at).count() - 1;
@@ -145,8 +141,7 @@ fn a_bit_that_is_damaged_anywhere_is_detected_or_costs_no_record() {
 /// A full disk may leave batches without marks; later batches have them.
 #[test]
 fn a_log_without_end_marks_is_read_and_extended_with_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.log");
+    let (_folder, path, _) = empty();
     let mut all = records();
     let old: Vec<_> = all.iter().flat_map(|r| batch(std::slice::from_ref(r)).unwrap()).collect();
     for cut in 0..=old.len() {
@@ -168,23 +163,6 @@ fn a_log_without_end_marks_is_read_and_extended_with_them() {
     assert!(Content::of(&bytes).damaged);
 }
 
-/// A mark is flushed with the next batch, so any page of both may be missing.
-#[test]
-fn a_mark_that_a_power_cut_took_is_no_damage() {
-    let all = records();
-    let (bytes, ends) = (encode(&all), ends(&all));
-    for end in &ends[1..] {
-        for there in 0..=MARK_BYTES {
-            for missing in [end - MARK_BYTES..end - there, end - there..*end] {
-                let mut gap = bytes.clone();
-                gap[missing].fill(0);
-                let found = Content::of(&gap);
-                assert_eq!((found.records, found.damaged), (all.clone(), false));
-            }
-        }
-    }
-}
-
 /// The records of the batches that are read one after the other, each of which is also found by its offset.
 fn read_one_by_one(path: &Path) -> Vec<Vec<u8>> {
     let file = File::open(path).unwrap();
@@ -201,28 +179,29 @@ fn read_one_by_one(path: &Path) -> Vec<Vec<u8>> {
 /// A question about a link reads batches at their offsets.
 #[test]
 fn batches_are_read_one_after_the_other_past_their_marks() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.log");
-    let mut log = Log::open(&path, 0).unwrap();
+    let (_folder, path, mut log) = empty();
     for record in records() {
         log.append(&[record]).unwrap();
     }
     assert_eq!(read_one_by_one(&path), records());
 }
 
-/// A start that took a torn mark for no damage goes on behind it, and its links are served.
+/// A mark is flushed with the next batch, so any page of both may be missing. A start that took a torn mark for no damage
+/// goes on behind it, and its links are served.
 #[test]
-fn batches_are_read_past_marks_of_which_a_power_cut_zeroed_any_part() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.log");
-    let (bytes, ends) = (encode(&records()), ends(&records()));
+fn a_mark_of_which_a_power_cut_zeroed_any_part_is_no_damage_and_is_read_past() {
+    let (_folder, path, _) = empty();
+    let all = records();
+    let (bytes, ends) = (encode(&all).unwrap(), ends(&all));
     for end in &ends[1..] {
         for there in 0..=MARK_BYTES {
             for missing in [end - MARK_BYTES..end - there, end - there..*end] {
                 let mut gap = bytes.clone();
                 gap[missing].fill(0);
+                let found = Content::of(&gap);
+                assert_eq!((&found.records, found.damaged), (&all, false));
                 fs::write(&path, &gap).unwrap();
-                assert_eq!(read_one_by_one(&path), records(), "{there} bytes before {end}");
+                assert_eq!(read_one_by_one(&path), all, "{there} bytes before {end}");
             }
         }
     }
@@ -237,8 +216,7 @@ fn a_record_that_claims_to_be_huge_is_damage_and_costs_no_memory() {
         let found = Content::of(&bytes);
         assert!(found.damaged && found.records.is_empty());
     }
-    let folder = tempfile::tempdir().unwrap();
-    let mut log = Log::open(&folder.path().join("a.log"), 0).unwrap();
+    let (_folder, _, mut log) = empty();
     log.append(&[vec![0; BATCH_BYTES_MAX]]).unwrap_err();
     log.append(&[vec![0; BATCH_BYTES_MAX - 4]]).unwrap();
     assert_eq!(Content::read(log.path()).unwrap().records.len(), 1);
@@ -247,9 +225,7 @@ fn a_record_that_claims_to_be_huge_is_damage_and_costs_no_memory() {
 /// A full disk may leave half a record behind the good ones.
 #[test]
 fn what_a_failed_append_left_is_cut_by_the_next_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.log");
-    let mut log = Log::open(&path, 0).unwrap();
+    let (_folder, path, mut log) = empty();
     log.append(&[b"good".to_vec()]).unwrap();
     OpenOptions::new().append(true).open(&path).unwrap().write_all(b"half a rec").unwrap();
     log.torn = true;
@@ -260,9 +236,7 @@ fn what_a_failed_append_left_is_cut_by_the_next_one() {
 
 #[test]
 fn a_log_that_is_rewritten_goes_on_behind_its_new_records() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.log");
-    let mut log = Log::open(&path, 0).unwrap();
+    let (folder, path, mut log) = empty();
     log.append(&records()).unwrap();
     // A crash while the log was rewritten may leave this.
     fs::write(folder.path().join("a.tmp"), b"left over").unwrap();
@@ -277,9 +251,7 @@ fn a_log_that_is_rewritten_goes_on_behind_its_new_records() {
 /// A log that cannot be rewritten stays as it was.
 #[test]
 fn a_rewrite_that_fails_loses_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.log");
-    let mut log = Log::open(&path, 0).unwrap();
+    let (folder, path, mut log) = empty();
     log.append(&records()).unwrap();
     fs::create_dir(folder.path().join("a.tmp")).unwrap();
     log.rewrite(&[b"short".to_vec()]).unwrap_err();

@@ -34,16 +34,14 @@ fn committed() -> Event {
     }
 }
 
+fn record(event: Event) -> Record {
+    Record { event, t_ms: 7, peer: peer(1), run: Some(RunId([0xef; 32]).into()), epoch: Some(3) }
+}
+
 /// The documented form, letter by letter. A renamed key breaks this test first.
 #[test]
 fn a_line_is_what_the_document_says() {
-    let record = Record {
-        event: committed(),
-        t_ms: 7,
-        peer: peer(1),
-        run: Some(RunId([0xef; 32]).into()),
-        epoch: Some(3),
-    };
+    let record = record(committed());
     let (one, two) = (peer(1), peer(2));
     let expected = format!(
         r#"{{"event":"committed","attempt":1,"members":["{one}","{two}"],"weights":[960,480],"#
@@ -61,13 +59,8 @@ fn a_line_is_what_the_document_says() {
 
 #[test]
 fn names_are_kebab_case_and_an_event_without_epoch_has_no_such_key() {
-    let record = Record {
-        event: Event::LeftOut { carried_tokens: 5 },
-        t_ms: 0,
-        peer: peer(1),
-        run: None,
-        epoch: None,
-    };
+    let event = Event::LeftOut { carried_tokens: 5 };
+    let record = Record { run: None, epoch: None, ..record(event) };
     let value: Value = serde_json::to_value(&record).unwrap();
     assert_eq!(value["event"], "left-out");
     assert_eq!(value["run"], Value::Null);
@@ -264,13 +257,7 @@ fn every_event_is_a_record_of_the_picture() {
     let places: Vec<usize> = all.iter().map(place).collect();
     assert_eq!(places, (0..38).collect::<Vec<_>>());
     for event in all {
-        let record = Record {
-            event,
-            t_ms: 7,
-            peer: peer(1),
-            run: Some(RunId([1; 32]).into()),
-            epoch: Some(3),
-        };
+        let record = record(event);
         let line = serde_json::to_string(&record).unwrap();
         let read = intellect_view::record::Record::parse(line.as_bytes()).expect(&line);
         // The picture shows nothing of a membership notice.

@@ -93,18 +93,15 @@ impl Book {
     /// keeps its label, so that a label always means the same one.
     pub(super) fn label(&self, run: RunId, wanted: Option<&str>) -> Result<String, AccessError> {
         let taken: BTreeSet<&str> = self.of(run).map(|entry| entry.label.as_str()).collect();
-        match wanted {
-            Some(label) if taken.contains(label) => {
-                Err(AccessError::Label { label: label.to_owned(), path: self.path.clone() })
-            }
-            Some(label) => Ok(label.to_owned()),
-            None => {
-                let numbers = 1..=taken.len() + 1;
-                let free =
-                    numbers.map(|n| format!("invite-{n}")).find(|l| !taken.contains(l.as_str()));
-                Ok(free.unwrap_or_default())
-            }
+        let Some(label) = wanted else {
+            let mut labels = (1..=taken.len() + 1).map(|number| format!("invite-{number}"));
+            let free = labels.find(|label| !taken.contains(label.as_str()));
+            return Ok(free.unwrap_or_default());
+        };
+        if taken.contains(label) {
+            return Err(AccessError::Label { label: label.to_owned(), path: self.path.clone() });
         }
+        Ok(label.to_owned())
     }
 
     /// Appends an invite, unless it is there already; it is flushed when this returns. The caller

@@ -75,14 +75,13 @@ fn limits(entry: &Entry) -> String {
 /// The line of a peer: how it was admitted, and whether it is revoked. A notice may revoke a peer
 /// that never came.
 fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
+    let by = |via| match via {
+        Via::Invite(key) => name(&key, ledger),
+        Via::Name => "name".to_owned(),
+        Via::Notice(number) => format!("notice {number}"),
+    };
     let came = match admitted.came {
-        Some((Via::Invite(key), epoch)) => {
-            format!("admitted in epoch {epoch} by {}", name(&key, ledger))
-        }
-        Some((Via::Name, epoch)) => format!("admitted in epoch {epoch} by name"),
-        Some((Via::Notice(number), epoch)) => {
-            format!("admitted in epoch {epoch} by notice {number}")
-        }
+        Some((via, epoch)) => format!("admitted in epoch {epoch} by {}", by(via)),
         None => "never admitted".to_owned(),
     };
     format!("{}  {came}{}", base58::encode(peer), revoked(admitted.revoked))

@@ -12,7 +12,10 @@ use intellect_protocol::{
 use super::*;
 use crate::{
     cli::{Cli, Verb},
-    tools::manifest,
+    tools::{
+        manifest,
+        tests::{Folder, has, verb},
+    },
 };
 
 const ENTRY: &str =
@@ -21,9 +24,7 @@ const PEER: &str = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
 fn typed(arguments: &[&str]) -> Result<String, AccessError> {
     let mut out = Vec::new();
-    let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
-    match Cli::try_parse_from(line).unwrap().command.unwrap() {
-        Verb::Keygen(args) => manifest::keygen(&args.out, &mut out).unwrap(),
+    match verb(arguments) {
         Verb::Manifest(command) => manifest::run(command, &mut out).unwrap(),
         Verb::Invite(command) => run(&command, &mut out)?,
         other => panic!("{other:?} admits nobody"),
@@ -31,27 +32,11 @@ fn typed(arguments: &[&str]) -> Result<String, AccessError> {
     Ok(String::from_utf8(out).unwrap())
 }
 
-/// A folder with the keys a and b.
-struct Folder(tempfile::TempDir);
-
 impl Folder {
-    fn new() -> Self {
-        let folder = Self(tempfile::tempdir().unwrap());
-        for key in ["a", "b"] {
-            typed(&["keygen", "--out", &folder.path(key)]).unwrap();
-        }
-        folder
-    }
-
-    /// The same, with a run of invited peers whose organiser is a.
     fn invited() -> Self {
-        let folder = Self::new();
+        let folder = Self::with_keys();
         folder.run("run.toml", &["--invited"]);
         folder
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
     fn run(&self, name: &str, extra: &[&str]) -> String {
@@ -82,17 +67,13 @@ fn admits(folder: &Folder, code: &Code, peer: &PeerId) -> Result<(), Denied> {
 
 #[test]
 fn a_run_of_invited_peers_is_organised_in_three_lines() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     let made = folder.run("run.toml", &["--invited"]);
-    for words in ["peers that the organiser invites", "invite new --key"] {
-        assert!(made.contains(words), "no {words} in {made}");
-    }
+    has(&made, &["peers that the organiser invites", "invite new --key"]);
     let line = ["--uses", "5", "--label", "bob", "--expires", "7d", "--until-epoch", "900"];
     let said = folder.invite("a", &[&line[..], &["--bootstrap", ENTRY]].concat()).unwrap();
-    for words in ["invite bob: 5 peers may join by it, until 20", "up to epoch 900", "invites.toml"]
-    {
-        assert!(said.contains(words), "no {words} in {said}");
-    }
+    let words = ["invite bob: 5 peers may join by it, until 20", "up to epoch 900", "invites.toml"];
+    has(&said, &words);
     let joins = said.lines().last().unwrap();
     assert!(
         joins.starts_with(&format!("intellect-node --bootstrap {ENTRY} --invite ii1")),
@@ -160,10 +141,9 @@ fn a_named_peer_alone_may_use_its_invite() {
 fn only_the_organiser_of_a_run_of_invited_peers_makes_an_invite() {
     let folder = Folder::invited();
     let error = folder.invite("b", &[]).unwrap_err().to_string();
-    for words in [&folder.key("b").hex(), &folder.key("a").hex(), "only the organiser signs"] {
-        assert!(error.contains(words), "no {words} in {error}");
-    }
-    let open = Folder::new();
+    let [key, organiser] = ["b", "a"].map(|name| folder.key(name).hex());
+    has(&error, &[&key, &organiser, "only the organiser signs"]);
+    let open = Folder::with_keys();
     open.run("run.toml", &[]);
     let error = open.invite("a", &[]).unwrap_err().to_string();
     assert!(error.contains("open run") && error.contains("--from-run DATA_DIR"), "{error}");

@@ -11,6 +11,7 @@
 
 use std::{
     io::Write,
+    num::NonZeroU64,
     time::{Duration, Instant},
 };
 
@@ -34,7 +35,7 @@ use crate::{
     net::address,
     os::{self, cannot},
     store::{contacts, links},
-    tools::stored,
+    tools::{receipts, stored},
 };
 
 /// Attests a state, stores the notice, and hands it to members. It is stored beside `--manifest` if
@@ -62,8 +63,7 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessE
         let (mut known, _) = visitor.notices(2 * PATIENCE, out).await?;
         known.extend(kept);
         let mut chain = notices::chain(&known, &manifest);
-        let epoch = args.epoch.map_or(u64::MAX, Into::into);
-        let (head, link) = attested(&lineage, epoch, &chain, &manifest)?;
+        let (head, link) = attested(&lineage, args.epoch, &chain, &manifest)?;
         let r = wire::receipt_digest(&manifest.id, &link.receipt);
         let body = Body::Attestation(Attestation { epoch: head.epoch, state: head.state, r });
         let next = Notice::after(manifest.id, chain.last(), body, &key);
@@ -85,21 +85,18 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessE
 /// [`AccessError::NoEpoch`] or [`AccessError::OtherLineage`]; nothing has been signed then.
 fn attested<'a>(
     lineage: &'a [(Head, Link)],
-    epoch: u64,
+    epoch: Option<NonZeroU64>,
     chain: &Notices,
     manifest: &Manifest,
 ) -> Result<&'a (Head, Link), AccessError> {
-    let at = |epoch: u64| lineage.iter().find(|(head, _)| head.epoch == epoch);
     let last = lineage.last().map_or(0, |(head, _)| head.epoch);
-    let wanted = if epoch == u64::MAX { last } else { epoch };
-    let found = at(wanted).ok_or(AccessError::NoEpoch { epoch: wanted, last })?;
-    if let Some((number, before)) = chain.attestations().next() {
-        let is_here = at(before.epoch).is_some_and(|(head, link)| {
-            before.names(&wire::receipt_digest(&manifest.id, &link.receipt), &head.state)
-        });
-        if !is_here {
-            return Err(AccessError::OtherLineage { number, epoch: before.epoch });
-        }
+    let epoch = epoch.map_or(last, NonZeroU64::get);
+    let found = lineage.iter().find(|(head, _)| head.epoch == epoch);
+    let found = found.ok_or(AccessError::NoEpoch { epoch, last })?;
+    if let Some((number, before)) = chain.attestations().next()
+        && !receipts::lies_on(before, lineage, &manifest.id)
+    {
+        return Err(AccessError::OtherLineage { number, epoch: before.epoch });
     }
     Ok(found)
 }

@@ -1,43 +1,20 @@
 //! Tests of `data tokenize` and `data show`, as typed.
 
-use clap::Parser as _;
 use intellect_model::config::{Fingerprint, Source, Vocabulary};
 
 use super::*;
-use crate::cli::{Cli, Verb};
+use crate::{
+    cli::Verb,
+    tools::tests::{Folder, has, verb},
+};
 
 fn typed(arguments: &[&str]) -> Result<String, DataCommandError> {
     let mut out = Vec::new();
-    let line = ["intellect-node", "data"].into_iter().chain(arguments.iter().copied());
-    match Cli::try_parse_from(line).unwrap().command.unwrap() {
+    match verb(&[&["data"], arguments].concat()) {
         Verb::Data(command) => run(&command, &mut out)?,
         other => panic!("{other:?} is no command on data"),
     }
     Ok(String::from_utf8(out).unwrap())
-}
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.path(name), text).unwrap();
-        self.path(name)
-    }
-}
-
-/// Checks that the output of a command has these words.
-fn has(said: &str, words: &[&str]) {
-    for words in words {
-        assert!(said.contains(words), "no {words:?} in {said}");
-    }
 }
 
 const LINES: &str = "{\"text\": \"Hello\"}\n{\"text\": \"\"}\nrubbish\n{\"text\": \"there\"}\n";

@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use intellect_model::{
-    config::{Data, Model, Source, Train, Work},
+    config::{Model, Source, Train, Work},
     hf::import::StoredModel,
     schedule,
 };
@@ -182,24 +182,16 @@ impl Before {
                 return Err(OfflineError::Falling { run: run_id, lr });
             }
         };
-        let data = Data { source: after(&work.data.source, tokens), ..work.data.clone() };
+        let mut data = work.data.clone();
+        if let Source::Mix { anneal_from, .. } = &mut data.source {
+            // A mix that changes does so earlier, by the tokens that are committed.
+            *anneal_from = anneal_from.saturating_sub(tokens);
+        }
         let level = level.unwrap_or(run.trust.level);
         let trust = Trust { level, ..run.trust };
         let run = Run { organiser, stop_tokens, trust, ..run.clone() };
         let work = Work { train, data, model: work.model.clone() };
         Ok(Draft::new(&run, &work).map_err(DraftError::from)?)
-    }
-}
-
-/// The same source, but a mix that changes does so `tokens` earlier.
-fn after(source: &Source, tokens: u64) -> Source {
-    match source {
-        Source::Mix { vocabulary, components, anneal_from } => Source::Mix {
-            vocabulary: *vocabulary,
-            components: components.clone(),
-            anneal_from: anneal_from.saturating_sub(tokens),
-        },
-        source => source.clone(),
     }
 }
 

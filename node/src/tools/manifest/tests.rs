@@ -4,10 +4,6 @@ use clap::Parser as _;
 use intellect_model::arch;
 use intellect_model::config::Vocabulary;
 use intellect_model::data::{self, tokens::writer::Writer};
-use intellect_protocol::{
-    base::id::Digest,
-    history::checkpoint::{Header, Table},
-};
 
 use super::{describe::flops, *};
 use crate::{
@@ -15,12 +11,12 @@ use crate::{
     figures::bytes,
     preset::Preset,
     store::genesis,
+    tools::tests::{Folder, has, verb, write_state},
 };
 
 fn typed(arguments: &[&str]) -> Result<String, OfflineError> {
     let mut out = Vec::new();
-    let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
-    match Cli::try_parse_from(line).unwrap().command.unwrap() {
+    match verb(arguments) {
         Verb::Keygen(args) => keygen(&args.out, &mut out)?,
         Verb::Manifest(command) => run(command, &mut out)?,
         other => panic!("{other:?} is no offline command"),
@@ -28,19 +24,7 @@ fn typed(arguments: &[&str]) -> Result<String, OfflineError> {
     Ok(String::from_utf8(out).unwrap())
 }
 
-struct Folder(tempfile::TempDir);
-
 impl Folder {
-    fn new() -> Self {
-        let folder = Self(tempfile::tempdir().unwrap());
-        typed(&["keygen", "--out", &folder.path("k.key")]).unwrap();
-        folder
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
     /// Writes a token file that has one token a thousand times.
     fn token_file(&self, name: &str, token: u32) {
         let mut writer = Writer::create(Path::new(&self.path(name)), Vocabulary::BYTES).unwrap();
@@ -51,80 +35,64 @@ impl Folder {
 
     /// Stores a state of `run` in the folder `data`, as a node would; returns its parameters.
     fn commit(&self, manifest: &Manifest, epoch: u64, tokens: u64) -> Vec<f32> {
-        let run = crate::store::run_folder(Path::new(&self.path("data")), manifest.id);
-        std::fs::create_dir_all(run.join("checkpoints")).unwrap();
-        std::fs::write(run.join("run.toml"), &manifest.text).unwrap();
         let specs = arch::specs(&manifest.work.model);
         let theta = intellect_model::genesis::weights(epoch, &specs);
-        let parameters = theta.len() as u64;
-        let header = Header { run: manifest.id, epoch, tokens, r: Digest::ZERO, parameters };
-        let v = vec![1.0; theta.len()];
-        let mut bytes = Table::of(header, &theta, &v).unwrap().to_bytes();
-        bytes.extend(theta.iter().chain(&v).flat_map(|x| x.to_le_bytes()));
-        std::fs::write(run.join(format!("checkpoints/{epoch}.ckpt")), bytes).unwrap();
+        let (data_dir, v) = (self.path("data"), vec![1.0; theta.len()]);
+        write_state(Path::new(&data_dir), manifest, epoch, tokens, &theta, &v);
         theta
     }
 
     fn new_manifest(&self, extra: &[&str]) -> Result<String, OfflineError> {
-        let (out, key) = (self.path("run.toml"), self.path("k.key"));
-        let arguments = ["manifest", "new", "--out", &out, "--key", &key];
-        typed(&arguments.into_iter().chain(extra.iter().copied()).collect::<Vec<_>>())
+        let (out, key) = (self.path("run.toml"), self.path("a"));
+        typed(&[&["manifest", "new", "--out", &out, "--key", &key], extra].concat())
     }
 }
 
 #[test]
 fn an_organiser_needs_two_lines() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     let made = folder.new_manifest(&["--name", "first", "--set", "model.layers=3"]).unwrap();
     let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
     let id = made.lines().find_map(|line| line.strip_prefix("run       ")).unwrap();
     assert!(id.len() == 64 && shown.contains(id), "{made}{shown}");
-    let words =
-        ["first", "3 layers", "parameters", "kB", "15 steps", "memory", "never", "FLOP per token"];
-    for words in words {
-        assert!(shown.contains(words), "no {words} in {shown}");
-    }
+    has(&shown, &["first", "3 layers", "parameters", "kB", "15 steps", "memory", "never"]);
+    has(&shown, &["FLOP per token"]);
 }
 
 /// The output names the signer, the defaults, and the next command.
 #[test]
 fn a_new_manifest_is_explained() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     let made = folder.new_manifest(&["--preset", "llama-10b"]).unwrap();
-    for words in [
-        format!("wrote {}, signed with {}", folder.path("run.toml"), folder.path("k.key")),
-        "signed by organiser".to_owned(),
-        "synthetic: 16 symbols".to_owned(),
-        "TB of memory".to_owned(),
-        format!("--manifest {}", folder.path("run.toml")),
-    ] {
-        assert!(made.contains(&words), "no {words} in {made}");
-    }
+    let run = folder.path("run.toml");
+    has(&made, &[&format!("wrote {run}, signed with {}", folder.path("a"))]);
+    has(&made, &["signed by organiser", "synthetic: 16 symbols", "TB of memory"]);
+    has(&made, &[&format!("--manifest {run}")]);
 }
 
 /// The vocabulary of a preset is that of bytes; the token that begins a document is one more.
 #[test]
 fn a_preset_takes_the_vocabulary_of_larger_data() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     folder.token_file("a.tokens", 97);
     let data = folder.path("a.tokens");
     let made = folder.new_manifest(&["--preset", "finch-1m", "--data", &data]).unwrap();
     assert!(made.contains("vocabulary 257"), "{made}");
     let line = ["--preset", "finch-1m", "--data", &data, "--set", "model.vocab=256"];
-    let said = Folder::new().new_manifest(&line).unwrap_err().to_string();
+    let said = Folder::with_keys().new_manifest(&line).unwrap_err().to_string();
     assert!(said.contains("at least 257"), "{said}");
 }
 
 #[test]
 fn data_that_is_short_for_an_epoch_is_warned_of() {
-    let folder = Folder::new();
-    std::fs::write(folder.path("text"), "x".repeat(1_000)).unwrap();
-    let data = folder.path("text");
+    let folder = Folder::with_keys();
+    let data = folder.file("text", "x".repeat(1_000));
     let made = folder.new_manifest(&["--data", &data, "--set", "epoch.amount=5"]).unwrap();
     // 5 steps of 4 rows of 64 tokens, over nine tenths of the text.
     assert!(made.contains("takes 1 280 tokens, and the data has 900"), "{made}");
     assert!(made.contains("seen 2 times"), "{made}");
-    let made = Folder::new().new_manifest(&["--data", &data, "--set", "epoch.amount=3"]).unwrap();
+    let made =
+        Folder::with_keys().new_manifest(&["--data", &data, "--set", "epoch.amount=3"]).unwrap();
     assert!(!made.contains("warning"), "{made}");
 }
 
@@ -135,9 +103,9 @@ fn a_model_of_elsewhere_needs_a_rate_and_data() {
     let model = model.path().to_str().unwrap();
     let new = |extra: &[&str]| {
         let line = ["--from-hf", model].iter().chain(extra).copied().collect::<Vec<_>>();
-        Folder::new().new_manifest(&line).unwrap_err().to_string()
+        Folder::with_keys().new_manifest(&line).unwrap_err().to_string()
     };
-    let absent = Folder::new().new_manifest(&["--from-hf", "/absent"]).unwrap_err();
+    let absent = Folder::with_keys().new_manifest(&["--from-hf", "/absent"]).unwrap_err();
     assert_eq!(absent.to_string(), "--from-hf /absent: there is no such folder or file");
     assert!(new(&["--data", "text"]).contains("--set train.lr="));
     assert!(new(&["--set", "train.lr=1e-5"]).contains("--data"));
@@ -149,7 +117,7 @@ fn a_model_of_elsewhere_needs_a_rate_and_data() {
 
 #[test]
 fn every_setting_is_in_the_file() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     folder.new_manifest(&[]).unwrap();
     let text = std::fs::read_to_string(folder.path("run.toml")).unwrap();
     let table: toml::Table = text.parse().unwrap();
@@ -160,7 +128,7 @@ fn every_setting_is_in_the_file() {
 
 #[test]
 fn a_manifest_is_never_overwritten() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     folder.new_manifest(&[]).unwrap();
     let before = std::fs::read_to_string(folder.path("run.toml")).unwrap();
     assert!(matches!(folder.new_manifest(&[]), Err(OfflineError::Exists { .. })));
@@ -170,7 +138,7 @@ fn a_manifest_is_never_overwritten() {
 /// No model is read for a manifest that cannot be written.
 #[test]
 fn names_that_are_taken_are_refused_before_a_model_is_read() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     let model = folder.path("");
     let new = |out: &str| {
         typed(&["manifest", "new", "--from-hf", &model, "--out", out]).unwrap_err().to_string()
@@ -179,7 +147,7 @@ fn names_that_are_taken_are_refused_before_a_model_is_read() {
     let said = new(&same);
     assert!(said.contains(&same) && said.contains("as in run.toml"), "{said}");
     for taken in ["a.toml", "b.ckpt"] {
-        std::fs::write(folder.path(taken), "mine").unwrap();
+        folder.file(taken, "mine");
         let said = new(&folder.path(&taken.replace("ckpt", "toml")));
         assert!(said.contains(taken) && said.contains("not overwritten"), "{said}");
     }
@@ -187,25 +155,22 @@ fn names_that_are_taken_are_refused_before_a_model_is_read() {
 
 #[test]
 fn a_run_on_a_text_names_the_file_by_digest() {
-    let folder = Folder::new();
-    std::fs::write(folder.path("text"), "x".repeat(4_321)).unwrap();
+    let folder = Folder::with_keys();
+    let text = folder.file("text", "x".repeat(4_321));
     let url = "data.url=https://example.org/text";
-    let made = folder.new_manifest(&["--data", &folder.path("text"), "--set", url]).unwrap();
+    let made = folder.new_manifest(&["--data", &text, "--set", url]).unwrap();
     let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
     for text in [&made, &shown] {
-        for words in ["4 321 bytes", ", called text, of", "needs it, from https://example.org/text"]
-        {
-            assert!(text.contains(words), "no {words} in {text}");
-        }
+        has(text, &["4 321 bytes", ", called text, of", "needs it, from https://example.org/text"]);
     }
-    let missing = Folder::new().new_manifest(&["--data", "/absent"]).unwrap_err();
+    let missing = Folder::with_keys().new_manifest(&["--data", "/absent"]).unwrap_err();
     assert!(missing.to_string().contains("/absent"), "{missing}");
 }
 
 /// Otherwise a run would train on braces, on another program's bytes, or on nothing.
 #[test]
 fn what_is_no_text_makes_no_manifest() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     let line = "{\"text\": \"good\"}\n";
     for (name, bytes, words) in [
         ("a.jsonl", line.as_bytes(), "data tokenize"),
@@ -215,9 +180,9 @@ fn what_is_no_text_makes_no_manifest() {
         ("bad.txt", b"stra\xdfe", "bad.txt is not UTF-8 text: byte 4"),
         ("empty.txt", b"", "empty.txt is empty"),
     ] {
-        std::fs::write(folder.path(name), bytes).unwrap();
-        let error = folder.new_manifest(&["--data", &folder.path(name)]).unwrap_err().to_string();
-        assert!(error.contains(words) && error.contains(&folder.path(name)), "{error}");
+        let path = folder.file(name, bytes);
+        let error = folder.new_manifest(&["--data", &path]).unwrap_err().to_string();
+        has(&error, &[words, &path]);
         assert!(!Path::new(&folder.path("run.toml")).exists());
     }
 }
@@ -225,7 +190,7 @@ fn what_is_no_text_makes_no_manifest() {
 /// One of two token files is drawn three times as often, and not at all in the end.
 #[test]
 fn a_run_on_several_token_files_mixes_them() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     std::fs::create_dir(folder.path("corpus")).unwrap();
     for (name, token) in [("a", 97), ("b", 98)] {
         folder.token_file(&format!("corpus/{name}"), token);
@@ -235,19 +200,12 @@ fn a_run_on_several_token_files_mixes_them() {
     let line = settings.iter().flat_map(|setting| ["--set", setting]);
     folder.new_manifest(&line.chain(["--data", &corpus]).collect::<Vec<_>>()).unwrap();
     let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
-    for words in [
-        "2 token files",
-        "75.0 %   0.0 %  2 130 bytes",
-        "25.0 % 100.0 %",
-        "with 4 000 tokens",
-        ", called b",
-    ] {
-        assert!(shown.contains(words), "no {words} in {shown}");
-    }
+    has(&shown, &["2 token files", "75.0 %   0.0 %  2 130 bytes", "25.0 % 100.0 %"]);
+    has(&shown, &["with 4 000 tokens", ", called b"]);
     let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
     assert!(data::Dataset::open(&manifest.work, 1, &[corpus.into()]).is_ok());
     let zero = ["--data", &folder.path("corpus"), "--set", "data.weights=[0, 0]"];
-    let refused = Folder::new().new_manifest(&zero).unwrap_err().to_string();
+    let refused = Folder::with_keys().new_manifest(&zero).unwrap_err().to_string();
     assert!(refused.contains("nothing would be drawn"), "{refused}");
 }
 
@@ -255,7 +213,7 @@ fn a_run_on_several_token_files_mixes_them() {
 #[test]
 fn every_preset_makes_a_manifest() {
     for preset in Preset::ALL {
-        let folder = Folder::new();
+        let folder = Folder::with_keys();
         folder.new_manifest(&["--preset", preset.name]).unwrap();
         let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
         let parameters = manifest.work.model.parameter_count() as f64;
@@ -273,7 +231,7 @@ fn every_preset_makes_a_manifest() {
 /// Sizes, optimiser and averaging of the paper and of its program's configuration.
 #[test]
 fn llama_10b_is_intellect_1() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     folder.new_manifest(&["--preset", "llama-10b"]).unwrap();
     let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
     assert_eq!((manifest.run.epoch.amount, manifest.run.outer.momentum), (100, 0.9));
@@ -285,7 +243,7 @@ fn llama_10b_is_intellect_1() {
     for (found, published) in steps.into_iter().zip([1_000.0, 73_700.0, 15_700.0]) {
         assert!((found - published).abs() < 1e-3, "{found} {published}");
     }
-    let error = Folder::new().new_manifest(&["--preset", "huge"]).unwrap_err();
+    let error = Folder::with_keys().new_manifest(&["--preset", "huge"]).unwrap_err();
     assert!(error.to_string().contains("llama-10b"), "{error}");
 }
 
@@ -293,7 +251,7 @@ fn llama_10b_is_intellect_1() {
 #[test]
 fn only_llama_10b_has_a_large_gain_and_says_so() {
     for preset in Preset::ALL {
-        let folder = Folder::new();
+        let folder = Folder::with_keys();
         let made = folder.new_manifest(&["--preset", preset.name]).unwrap();
         let shown = typed(&["manifest", "show", &folder.path("run.toml")]).unwrap();
         let large = preset.name == "llama-10b";
@@ -309,7 +267,7 @@ fn only_llama_10b_has_a_large_gain_and_says_so() {
     let gain = |lr: &str, momentum: &str| {
         let line =
             ["--set", &format!("outer.lr={lr}"), "--set", &format!("outer.momentum={momentum}")];
-        Folder::new().new_manifest(&line).unwrap().contains("steady gain")
+        Folder::with_keys().new_manifest(&line).unwrap().contains("steady gain")
     };
     assert!(!gain("0.8", "0.8") && gain("0.81", "0.8"), "four is as much as is advised");
 }
@@ -329,7 +287,7 @@ fn numbers_are_written_for_people() {
 /// new key.
 #[test]
 fn a_run_goes_on_where_another_one_is() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     let settings = [
         "stop_tokens=100000",
         "train.warmup_tokens=50000",
@@ -347,9 +305,7 @@ fn a_run_goes_on_where_another_one_is() {
     let (key, run) = (folder.path("other.key"), &before.id.hex()[..8]);
     let line = ["manifest", "new", "--from-run", &data, "--key", &key, "--run", run, "--out", &out];
     let made = typed(&line).unwrap();
-    for words in ["after epoch 7 of run", "60 000 tokens", "next.ckpt", "--genesis"] {
-        assert!(made.contains(words), "no {words} in {made}");
-    }
+    has(&made, &["after epoch 7 of run", "60 000 tokens", "next.ckpt", "--genesis"]);
     let next = Manifest::load(Path::new(&out)).unwrap();
     assert_ne!((next.id, next.run.organiser), (before.id, before.run.organiser));
     assert_eq!((next.run.stop_tokens, next.run.seed), (40_000, before.run.seed));
@@ -368,14 +324,14 @@ fn a_run_goes_on_where_another_one_is() {
 /// Defaults would silently train in another way than the old run would have, or not at all.
 #[test]
 fn what_a_run_has_used_up_is_asked_for() {
-    let folder = Folder::new();
+    let folder = Folder::with_keys();
     let settings = ["stop_tokens=6000", "train.stable_tokens=2000", "train.decay_tokens=10000"];
     let line = settings.iter().chain(&["train.warmup_tokens=1000"]);
     let line = line.flat_map(|setting| ["--set", setting]);
     folder.new_manifest(&line.collect::<Vec<_>>()).unwrap();
     let before = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
     folder.commit(&before, 9, 6_000);
-    let (out, data, key) = (folder.path("next.toml"), folder.path("data"), folder.path("k.key"));
+    let (out, data, key) = (folder.path("next.toml"), folder.path("data"), folder.path("a"));
     let new = |extra: &[&str]| {
         let line = ["manifest", "new", "--from-run", &data, "--key", &key, "--out", &out];
         let extra = extra.iter().flat_map(|setting| ["--set", setting]);
@@ -397,8 +353,8 @@ fn what_a_run_has_used_up_is_asked_for() {
 
 #[test]
 fn a_run_that_is_not_there_cannot_be_continued() {
-    let folder = Folder::new();
-    let (out, data, key) = (folder.path("next.toml"), folder.path("data"), folder.path("k.key"));
+    let folder = Folder::with_keys();
+    let (out, data, key) = (folder.path("next.toml"), folder.path("data"), folder.path("a"));
     let new = || {
         let line = ["manifest", "new", "--from-run", &data, "--key", &key, "--out", &out];
         typed(&line).unwrap_err().to_string()

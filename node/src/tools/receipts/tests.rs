@@ -1,6 +1,5 @@
 //! Tests of `receipts`, on a run of three voters whose epochs are signed here.
 
-use clap::Parser as _;
 use intellect_model::config::Work;
 use intellect_protocol::{
     access::admit::Level,
@@ -18,10 +17,11 @@ use intellect_protocol::{
 
 use super::*;
 use crate::{
-    cli::{Cli, Verb},
+    cli::Verb,
     identity::Origin,
     manifest::Draft,
     store::Store,
+    tools::tests::{has, verb},
 };
 
 /// The keys of the three voters.
@@ -128,8 +128,7 @@ impl Kit {
 
     /// What `receipts` prints with these arguments, or its error.
     fn typed(&self, arguments: &[&str]) -> Result<String, String> {
-        let line = ["intellect-node", "receipts"].into_iter().chain(arguments.iter().copied());
-        let Verb::Receipts(command) = Cli::try_parse_from(line).unwrap().command.unwrap() else {
+        let Verb::Receipts(command) = verb(&[&["receipts"], arguments].concat()) else {
             panic!("{arguments:?} is about no receipts")
         };
         let mut out = Vec::new();
@@ -139,18 +138,20 @@ impl Kit {
 
     /// Exports the receipts of the folder's peer to `name`.
     fn export(&self, name: &str) -> String {
-        let (data, out) = (self.folder.path().to_str().unwrap(), self.path(name));
-        self.typed(&["export", "--data-dir", data, "--out", &out]).unwrap();
-        out
+        self.made("export", name)
     }
 
     fn chain(&self, name: &str) -> String {
-        let (data, out) = (self.folder.path().to_str().unwrap(), self.path(name));
-        self.typed(&["chain", "--data-dir", data, "--out", &out]).unwrap();
+        self.made("chain", name)
+    }
+
+    fn made(&self, command: &str, name: &str) -> String {
+        let out = self.path(name);
+        self.typed(&[command, "--data-dir", &self.path(""), "--out", &out]).unwrap();
         out
     }
 
-    /// Writes these items as a file that the third peer has signed, and verifies it.
+    /// Writes these items as a file    /// Writes these items as a file that the third peer has signed, and verifies it.
     fn verify(&self, manifest: &Manifest, items: &[Item]) -> Result<String, String> {
         let key = voters()[2].clone();
         let cover = Cover { peer: key.peer(), exporter: key.peer() };
@@ -179,17 +180,9 @@ fn a_file_proves_what_the_peer_has_done() {
         (vec!["verify", &file, "--chain", &chain], "every receipt stands in"),
     ] {
         let told = kit.typed(&arguments).unwrap();
-        for words in [
-            words,
-            &kit.run.hex(),
-            peer.as_str(),
-            "the peer itself",
-            "3 receipts from epoch 1 to epoch 4 name it",
-            "450 tokens in the sums of 2 epochs; in 1 epoch more it was a voter only",
-            "not proved",
-        ] {
-            assert!(told.contains(words), "no {words} in {told}");
-        }
+        let deeds = "450 tokens in the sums of 2 epochs; in 1 epoch more it was a voter only";
+        has(&told, &[words, &kit.run.hex(), peer.as_str(), "the peer itself", "not proved"]);
+        has(&told, &["3 receipts from epoch 1 to epoch 4 name it", deeds]);
     }
     // 72 bytes for each epoch behind the head.
     assert_eq!(fs::metadata(&chain).unwrap().len(), 40 + 4 * 72);
@@ -261,7 +254,7 @@ fn what_the_voters_have_not_signed_proves_nothing() {
     };
     refused(&with(1, &|link| link.certificate.dones.truncate(1)), "epoch 2 is not proven");
     refused(&with(1, &|link| link.receipt.members[2].weight += 1), "epoch 2 is not proven");
-    let many = vec![good_vote(&good); 257];
+    let many = vec![lineage[0].1.certificate.dones[0]; 257];
     refused(&with(1, &|link| link.certificate.dones.clone_from(&many)), "more votes than");
     refused(&[good[1].clone()], "the receipt before epoch 2 is missing");
     refused(&[good[0].clone(), good[3].clone()], "the receipt before epoch 4 is missing");
@@ -278,21 +271,12 @@ fn what_the_voters_have_not_signed_proves_nothing() {
     );
 }
 
-fn good_vote(items: &[Item]) -> (PeerId, intellect_protocol::base::sign::Signature) {
-    let Item::Link(link) = &items[0] else { panic!("a link") };
-    link.certificate.dones[0]
-}
-
 /// Anybody can make voters: only the chain tells their lineage from the run's.
 #[test]
 fn a_lineage_of_ones_own_does_not_stand_in_the_chain() {
     let kit = Kit::new(Level::Open, None);
     let (file, chain) = (kit.export("a"), kit.chain("b"));
     let manifest = manifest(Level::Open);
-    let forged = |(head, mut link): (Head, Link)| {
-        link.receipt.members[2].weight = 700;
-        (head, link)
-    };
     let mut other = lineage(&manifest, None);
     let zero = Head { epoch: 0, tokens: 0, state: Digest([5; 32]) };
     other[0] = epoch(&manifest, &zero, [Some(1), Some(1), Some(700)], None);
@@ -301,8 +285,9 @@ fn a_lineage_of_ones_own_does_not_stand_in_the_chain() {
     let told = kit.typed(&["verify", &kit.path("made"), "--chain", &chain]).unwrap_err();
     assert!(told.contains("its epoch 1 is not the one in"), "{told}");
     // A receipt with the votes of another one proves nothing even without a chain.
-    let last = forged(lineage(&manifest, None)[0].clone()).1;
-    assert!(kit.verify(&manifest, &[Item::Link(last.into())]).is_err());
+    let mut forged = lineage(&manifest, None)[0].1.clone();
+    forged.receipt.members[2].weight = 700;
+    assert!(kit.verify(&manifest, &[Item::Link(forged.into())]).is_err());
     // A chain that ends too early, of another run, and none.
     let bytes = fs::read(&chain).unwrap();
     let with_chain = |bytes: &[u8]| {

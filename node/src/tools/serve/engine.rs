@@ -33,7 +33,7 @@ use super::{
     order::{Order, TEXTS_MAX},
     refusal::Refusal,
     served::Served,
-    writer::{Drawn, TextWriter},
+    writer::TextWriter,
 };
 
 /// A request on its way to the model, and where its answer goes.
@@ -316,8 +316,8 @@ impl<'a> Desk<'a> {
             }
             has_written = true;
             match writer.draw(self.served) {
-                Ok(Drawn::On(token)) => next.push((at, writer.text, token)),
-                Ok(Drawn::Ended) => ended.push(at),
+                Ok(Some(token)) => next.push((at, writer.text, token)),
+                Ok(None) => ended.push(at),
                 Err(error) => {
                     deliver(&writer.errand, Delivery::Failed(Refusal::failed(error)));
                     ended.push(at);

@@ -4,6 +4,8 @@
 //! counts as missing, since the libraries of OpenAI send null for what is not set. The types of the
 //! values are checked here; what they mean together is checked in `order`.
 
+use std::slice;
+
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
@@ -29,6 +31,18 @@ impl Fields {
         self.0.remove(key).filter(|value| !value.is_null())
     }
 
+    /// A field as `read` understands its value; `None` if it is missing. The message says to send
+    /// `what` instead.
+    fn read<T>(
+        &mut self,
+        key: &str,
+        what: &str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, Refusal> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        read(&value).map(Some).ok_or_else(|| Refusal::field(key, format!("{key}: send {what}")))
+    }
+
     /// A whole number of this range, both ends included; `None` if it is missing. `1.0` is no whole
     /// number.
     pub(super) fn count(
@@ -37,53 +51,43 @@ impl Fields {
         least: usize,
         most: usize,
     ) -> Result<Option<usize>, Refusal> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
-        let number = number.filter(|number| (least..=most).contains(number));
-        let message = || format!("{key}: send a whole number from {least} to {most}");
-        number.map(Some).ok_or_else(|| Refusal::field(key, message()))
+        let what = format!("a whole number from {least} to {most}");
+        self.read(key, &what, |value| {
+            let number = usize::try_from(value.as_u64()?).ok()?;
+            (least..=most).contains(&number).then_some(number)
+        })
     }
 
     /// A number, which may have a fraction. Its range is left to the sampler, which knows what it
     /// can do.
     pub(super) fn number(&mut self, key: &str) -> Result<Option<f64>, Refusal> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        let number = value.as_f64().filter(|number| number.is_finite());
-        number.map(Some).ok_or_else(|| Refusal::field(key, format!("{key}: send a number")))
+        self.read(key, "a number", |value| value.as_f64().filter(|number| number.is_finite()))
     }
 
     /// Whether a switch is on; off if it is missing.
     pub(super) fn flag(&mut self, key: &str) -> Result<bool, Refusal> {
-        match self.take(key) {
-            None => Ok(false),
-            Some(Value::Bool(is_on)) => Ok(is_on),
-            Some(_) => Err(Refusal::field(key, format!("{key}: send true or false"))),
-        }
+        Ok(self.read(key, "true or false", Value::as_bool)?.unwrap_or(false))
     }
 
     /// The seed of the draws. A negative number is another seed than its positive.
     pub(super) fn seed(&mut self) -> Result<Option<u64>, Refusal> {
-        let Some(value) = self.take("seed") else { return Ok(None) };
-        let seed = value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned));
-        let wrong = || Refusal::field("seed", "seed: send a whole number of at most 64 bits");
-        seed.map(Some).ok_or_else(wrong)
+        self.read("seed", "a whole number of at most 64 bits", |value| {
+            value.as_u64().or_else(|| value.as_i64().map(i64::cast_unsigned))
+        })
     }
 
     /// The strings that end a text: one, or a list of at most [`STOPS_MAX`]. An empty one would end
     /// each text at once.
     pub(super) fn stops(&mut self) -> Result<Vec<String>, Refusal> {
-        let list = match self.take("stop") {
-            None => return Ok(Vec::new()),
-            Some(Value::Array(list)) => list,
-            Some(other) => vec![other],
-        };
         let is_good = |text: &&str| (1..=STOP_BYTES_MAX).contains(&text.len());
-        let stops = list.iter().map(|one| one.as_str().filter(is_good).map(str::to_owned));
-        let stops = stops.collect::<Option<Vec<_>>>().filter(|stops| stops.len() <= STOPS_MAX);
-        stops.ok_or_else(|| {
-            let most = format!("at most {STOPS_MAX} strings of 1 to {STOP_BYTES_MAX} bytes");
-            Refusal::field("stop", format!("stop: send a string, or {most}"))
-        })
+        let stop = |one: &Value| one.as_str().filter(is_good).map(str::to_owned);
+        let most = format!("at most {STOPS_MAX} strings of 1 to {STOP_BYTES_MAX} bytes");
+        let stops = self.read("stop", &format!("a string, or {most}"), |value| {
+            let list = value.as_array().map_or_else(|| slice::from_ref(value), Vec::as_slice);
+            let stops = list.iter().map(stop).collect::<Option<Vec<_>>>();
+            stops.filter(|stops| stops.len() <= STOPS_MAX)
+        });
+        Ok(stops?.unwrap_or_default())
     }
 
     /// A field that is accepted only with the value that has no effect.

@@ -29,7 +29,7 @@ use axum::{
     routing::{get, post},
     serve::Listener,
 };
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt as _, future, stream};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -229,50 +229,26 @@ fn is_too_long(error: &axum::Error) -> bool {
     figures::explain(error, ": ").contains(LIMIT)
 }
 
-/// How far a streamed answer is.
-enum StreamAt {
-    /// No part of the answer was sent yet.
-    Begin,
-    /// Parts are sent as they come.
-    Parts,
-    /// The last part of the answer was sent.
-    Ended,
-}
-
 /// The parts of an answer as they come. The stream never fails: if the model cannot go on, the last
 /// part says so, as the status of the answer is already sent.
 fn follow(
     streamed: Streamed,
     deliveries: mpsc::Receiver<Delivery>,
 ) -> impl Stream<Item = Result<String, Infallible>> + Send + 'static {
-    let state = (StreamAt::Begin, streamed, deliveries);
-    stream::unfold(state, |(mut at, mut streamed, mut deliveries)| async move {
-        loop {
-            let text = match at {
-                StreamAt::Begin => {
-                    at = StreamAt::Parts;
-                    streamed.begin()
-                }
-                StreamAt::Parts => {
-                    // Without a next part the model's thread has ended.
-                    let ending = || Delivery::Failed(Refusal::ending());
-                    let next = deliveries.recv().await.unwrap_or_else(ending);
-                    let (text, is_last) = streamed.add(next);
-                    if is_last {
-                        at = StreamAt::Ended;
-                        text + &streamed.end()
-                    } else {
-                        text
-                    }
-                }
-                StreamAt::Ended => return None,
-            };
-            // An empty part would be the end for the client.
-            if !text.is_empty() {
-                return Some((Ok(text), (at, streamed, deliveries)));
-            }
+    let begin = stream::iter([streamed.begin()]);
+    let parts = stream::unfold(Some((streamed, deliveries)), |open| async move {
+        let (mut streamed, mut deliveries) = open?;
+        // Without a next part the model's thread has ended.
+        let ending = || Delivery::Failed(Refusal::ending());
+        let next = deliveries.recv().await.unwrap_or_else(ending);
+        let (text, is_last) = streamed.add(next);
+        if is_last {
+            return Some((text + &streamed.end(), None));
         }
-    })
+        Some((text, Some((streamed, deliveries))))
+    });
+    // An empty part would be the end for the client.
+    begin.chain(parts).filter(|text| future::ready(!text.is_empty())).map(Ok)
 }
 
 impl ApiState {

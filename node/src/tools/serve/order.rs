@@ -73,12 +73,11 @@ impl Order {
     ) -> Result<Self, Refusal> {
         let mut fields = Fields::of(body)?;
         expect_model(&mut fields, served)?;
-        let prompts = match asked {
-            AskedFor::Completion => prompts(&mut fields, served)?,
-            AskedFor::Chat => vec![chat(&mut fields, served)?],
+        let (field, prompts) = match asked {
+            AskedFor::Completion => ("prompt", prompts(&mut fields, served)?),
+            AskedFor::Chat => ("messages", vec![chat(&mut fields, served)?]),
         };
         if prompts.iter().any(|prompt| prompt.tokens.is_empty()) {
-            let field = if asked == AskedFor::Chat { "messages" } else { "prompt" };
             return Err(Refusal::field(field, format!("{field}: {NO_TOKENS}")));
         }
         let choices = fields.count("n", 1, CHOICES_MAX)?.unwrap_or(1);
@@ -101,7 +100,7 @@ impl Order {
             temperature: fields.number("temperature")?.unwrap_or(1.0),
             top_p: fields.number("top_p")?.unwrap_or(1.0),
             seed: fields.seed()?.unwrap_or(seed),
-            tokens: tokens(&mut fields, asked, &prompts, served)?,
+            tokens: tokens(&mut fields, asked, field, &prompts, served)?,
             ending: Ending::Never,
             keep: Keep::default(),
         };
@@ -289,19 +288,17 @@ fn content(value: &Value) -> Option<String> {
 /// How many tokens are written at most: as many as are asked for, which have to fit.
 ///
 /// A number that is asked for is never made smaller, since a text that stops early looks like one
-/// that the model ended. The default gives way to the room that there is.
+/// that the model ended. The default gives way to the room that there is. `field` is where the
+/// prompts came from, for messages.
 fn tokens(
     fields: &mut Fields,
     asked: AskedFor,
+    field: &str,
     prompts: &[PromptTokens],
     served: &Served,
 ) -> Result<usize, Refusal> {
     let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
     let all: usize = prompts.iter().map(|prompt| prompt.tokens.len()).sum();
-    let field = match asked {
-        AskedFor::Completion => "prompt",
-        AskedFor::Chat => "messages",
-    };
     if all > PROMPT_TOKENS_MAX {
         let message = format!(
             "{field}: {all} tokens, and a request has at most {PROMPT_TOKENS_MAX}: send less"
@@ -318,9 +315,9 @@ fn tokens(
             format!("{field}: {longest} tokens, and this model reads at most {reach}: send fewer");
         return Err(Refusal::too_long(field, message));
     }
-    let newer = match asked {
-        AskedFor::Completion => None,
-        AskedFor::Chat => fields.count("max_completion_tokens", 0, TOKENS_MAX)?,
+    let (newer, default) = match asked {
+        AskedFor::Completion => (None, COMPLETION_TOKENS),
+        AskedFor::Chat => (fields.count("max_completion_tokens", 0, TOKENS_MAX)?, CHAT_TOKENS),
     };
     let typed = fields.count("max_tokens", 0, TOKENS_MAX)?;
     match newer.or(typed) {
@@ -332,10 +329,7 @@ fn tokens(
             Err(Refusal::too_long("max_tokens", message))
         }
         Some(typed) => Ok(typed),
-        None => Ok(match asked {
-            AskedFor::Completion => COMPLETION_TOKENS.min(room),
-            AskedFor::Chat => CHAT_TOKENS.min(room),
-        }),
+        None => Ok(default.min(room)),
     }
 }
 

@@ -105,20 +105,15 @@ impl<'a> Gathered<'a> {
         if self.texts.iter().any(|text| text.reason.is_none()) {
             return Err(Refusal::failed("its thread has ended"));
         }
-        let choice = |(index, text): (usize, GatheredText)| {
-            let reason = text.reason.map(word);
-            match head.asked {
-                AskedFor::Completion => {
-                    let logprobs = self.order.logprobs.map(|_| text.listed.json());
-                    json!({
-                        "index": index, "text": text.text, "logprobs": logprobs, "finish_reason": reason,
-                    })
-                }
-                AskedFor::Chat => json!({
-                    "index": index, "message": { "role": "assistant", "content": text.text }, "logprobs": null,
-                    "finish_reason": reason,
-                }),
+        let choice = |(index, text): (usize, GatheredText)| match head.asked {
+            AskedFor::Completion => {
+                let logprobs = self.order.logprobs.map(|_| text.listed.json());
+                completed(index, &text.text, logprobs, text.reason)
             }
+            AskedFor::Chat => json!({
+                "index": index, "message": { "role": "assistant", "content": text.text }, "logprobs": null,
+                "finish_reason": text.reason.map(word),
+            }),
         };
         let choices: Vec<Value> = self.texts.into_iter().enumerate().map(choice).collect();
         let object = match head.asked {
@@ -154,13 +149,13 @@ impl Streamed {
     /// for each text. It may be empty.
     pub(super) fn begin(&self) -> String {
         let part = |choice: usize| match self.head.asked {
-            AskedFor::Completion if self.order.echo => Some(json!({
-                "index": choice, "text": echoed(&self.order, choice), "logprobs": null, "finish_reason": null,
-            })),
+            AskedFor::Completion if self.order.echo => {
+                Some(completed(choice, echoed(&self.order, choice), None, None))
+            }
             AskedFor::Completion => None,
-            AskedFor::Chat => Some(json!({
-                "index": choice, "delta": { "role": "assistant", "content": "" }, "finish_reason": null,
-            })),
+            AskedFor::Chat => {
+                Some(delta(choice, &json!({ "role": "assistant", "content": "" }), None))
+            }
         };
         let parts = (0..self.order.texts()).filter_map(part);
         parts.map(|part| self.part(vec![part], &Value::Null)).collect()
@@ -180,12 +175,8 @@ impl Streamed {
                 self.written += tokens;
                 self.open = self.open.saturating_sub(1);
                 let part = match self.head.asked {
-                    AskedFor::Completion => {
-                        json!({ "index": choice, "text": "", "logprobs": null, "finish_reason": word(reason) })
-                    }
-                    AskedFor::Chat => {
-                        json!({ "index": choice, "delta": {}, "finish_reason": word(reason) })
-                    }
+                    AskedFor::Completion => completed(choice, "", None, Some(reason)),
+                    AskedFor::Chat => delta(choice, &json!({}), Some(reason)),
                 };
                 (self.part(vec![part], &Value::Null), self.open == 0)
             }
@@ -211,11 +202,9 @@ impl Streamed {
                 listed.add(records, &self.served);
                 self.letters[choice] = listed.letters;
                 let logprobs = self.order.logprobs.map(|_| listed.json());
-                json!({ "index": choice, "text": text, "logprobs": logprobs, "finish_reason": null })
+                completed(choice, text, logprobs, None)
             }
-            AskedFor::Chat => {
-                json!({ "index": choice, "delta": { "content": text }, "finish_reason": null })
-            }
+            AskedFor::Chat => delta(choice, &json!({ "content": text }), None),
         };
         self.part(vec![part], &Value::Null)
     }
@@ -282,6 +271,16 @@ pub(super) fn models(served: &Served) -> Value {
 fn echoed(order: &Order, choice: usize) -> &str {
     let prompt = order.prompts.get(choice / order.choices);
     prompt.map_or("", |prompt| if order.echo { &prompt.text } else { "" })
+}
+
+/// A text of a completion, as a whole or in part.
+fn completed(at: usize, text: &str, logprobs: Option<Value>, end: Option<EndReason>) -> Value {
+    json!({ "index": at, "text": text, "logprobs": logprobs, "finish_reason": end.map(word) })
+}
+
+/// A part of the message that answers a chat.
+fn delta(at: usize, delta: &Value, end: Option<EndReason>) -> Value {
+    json!({ "index": at, "delta": delta, "finish_reason": end.map(word) })
 }
 
 /// An event of a stream: one line of JSON, and a blank line.

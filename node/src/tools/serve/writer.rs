@@ -34,15 +34,6 @@ pub(super) struct TextWriter {
     drawn: usize,
 }
 
-/// What became of a text with its newest token.
-#[derive(Debug, PartialEq)]
-pub(super) enum Drawn {
-    /// It goes on behind this token, which the model has to read.
-    On(i32),
-    /// Its last part and its end are delivered. Nothing may be drawn after this.
-    Ended,
-}
-
 impl TextWriter {
     /// A text that begins behind a prompt: number `prompt` of the request, `choice` of the answer, and `number` of those
     /// after the prompt. Nothing if its settings make no sense, which an [`Order`](super::order::Order) rules out.
@@ -65,7 +56,8 @@ impl TextWriter {
     }
 
     /// Draws the next token, and delivers what it adds. The channel needs room for two parts, which
-    /// the engine has checked.
+    /// the engine has checked. What is returned is the token that the model has to read before the
+    /// next one is drawn; after `None` the text has ended, and nothing may be drawn any more.
     ///
     /// A token that ends texts is counted, but its characters are not shown. The text also ends at
     /// a stop string, and at the number of tokens that was asked for; if both come at once, the
@@ -73,7 +65,7 @@ impl TextWriter {
     ///
     /// # Errors
     /// The scores are no numbers. The text cannot go on, and its request fails.
-    pub(super) fn draw(&mut self, served: &Served) -> Result<Drawn, SampleError> {
+    pub(super) fn draw(&mut self, served: &Served) -> Result<Option<i32>, SampleError> {
         let token = self.sampler.draw(&self.scores)?;
         let listed = self.errand.order.logprobs;
         let records = match listed {
@@ -100,9 +92,9 @@ impl TextWriter {
         if !text.is_empty() || !records.is_empty() {
             deliver(&self.errand, Delivery::Text { choice, text, records });
         }
-        let Some(reason) = end else { return Ok(Drawn::On(token)) };
+        let Some(reason) = end else { return Ok(Some(token)) };
         deliver(&self.errand, Delivery::End { choice, reason, tokens: self.drawn });
-        Ok(Drawn::Ended)
+        Ok(None)
     }
 
     /// What was held back of a text that ends here.

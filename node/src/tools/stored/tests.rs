@@ -7,11 +7,7 @@ use intellect_model::{
     data::tokens::writer::Writer,
     genesis,
 };
-use intellect_protocol::{
-    base::{id::Digest, sign::Keypair},
-    history::checkpoint::{Header, Table},
-    manifest::Run,
-};
+use intellect_protocol::{base::sign::Keypair, manifest::Run};
 
 use super::*;
 use crate::{
@@ -20,6 +16,7 @@ use crate::{
     tools::{
         evaluate::{self, EvaluateError},
         export::ExportError,
+        tests::{has, verb, write_state},
     },
 };
 
@@ -27,8 +24,7 @@ const FILE: Fingerprint = Fingerprint { digest: [3; 32], bytes: 1_000_000 };
 
 fn typed(arguments: &[&str]) -> Result<String, EvaluateError> {
     let mut out = Vec::new();
-    let line = std::iter::once("intellect-node").chain(arguments.iter().copied());
-    match Cli::try_parse_from(line).unwrap().command.unwrap() {
+    match verb(arguments) {
         Verb::Eval(args) => evaluate::run(&args, &mut out)?,
         Verb::Sample(args) => sample(&args, &mut out)?,
         other => panic!("{other:?} reads no state"),
@@ -46,17 +42,10 @@ fn folder_of(work: &Work) -> (tempfile::TempDir, Manifest) {
     let organiser = Keypair::from_seed(&[1; 32]);
     let run = Run::new(organiser.peer(), 7);
     let manifest = Draft::new(&run, work).unwrap().sign(&organiser).unwrap();
-    let home = folder.path().join("runs").join(manifest.id.hex());
-    fs::create_dir_all(home.join("checkpoints")).unwrap();
-    fs::write(home.join("run.toml"), &manifest.text).unwrap();
     let theta = genesis::weights(7, &arch::specs(&manifest.work.model));
     let v = vec![0.0; theta.len()];
     for epoch in [9, 10] {
-        let (run, r, parameters) = (manifest.id, Digest::ZERO, theta.len() as u64);
-        let header = Header { run, epoch, tokens: 5_000, r, parameters };
-        let mut bytes = Table::of(header, &theta, &v).unwrap().to_bytes();
-        bytes.extend(theta.iter().chain(&v).flat_map(|x| x.to_le_bytes()));
-        fs::write(home.join(format!("checkpoints/{epoch}.ckpt")), bytes).unwrap();
+        write_state(folder.path(), &manifest, epoch, 5_000, &theta, &v);
     }
     (folder, manifest)
 }
@@ -66,9 +55,7 @@ fn the_newest_state_of_the_only_run_is_measured() {
     let (folder, manifest) = folder();
     let data_dir = folder.path().to_str().unwrap();
     let text = typed(&["eval", "--data-dir", data_dir]).unwrap();
-    for words in ["of epoch 10", "5 000 tokens", "excess", &manifest.id.to_string()] {
-        assert!(text.contains(words), "no {words} in {text}");
-    }
+    has(&text, &["of epoch 10", "5 000 tokens", "excess", &manifest.id.to_string()]);
     let prefix = &manifest.id.hex()[..6];
     assert_eq!(typed(&["eval", "--data-dir", data_dir, "--run", prefix]).unwrap(), text);
 }
@@ -200,9 +187,7 @@ fn a_damaged_tokenizer_costs_the_bits_per_byte() {
     assert!(typed(&line).unwrap().contains("bits per byte\n"));
     fs::write(&kept, &file[1..]).unwrap();
     let said = typed(&line).unwrap();
-    for words in ["perplexity", "warning ", kept.to_str().unwrap(), "--tokenizer FILE"] {
-        assert!(said.contains(words), "no {words} in {said}");
-    }
+    has(&said, &["perplexity", "warning ", kept.to_str().unwrap(), "--tokenizer FILE"]);
     let named = [&line[..], &["--tokenizer", kept.to_str().unwrap()]].concat();
     assert!(typed(&named).unwrap_err().to_string().contains("is another tokenizer"));
 }

@@ -254,11 +254,8 @@ impl Watch {
         let (number, state) = match &self.tip {
             Some((epoch, Some(state))) => (epoch.number, *state),
             None if self.members.said.values().all(|said| said.head.epoch == 0) => {
-                return self.wait(
-                    "founders",
-                    "waiting: the run has not begun",
-                    "it needs more peers",
-                );
+                let text = "waiting: the run has not begun";
+                return self.wait("founders", text, "it needs more peers");
             }
             Some((_, None)) | None => return,
         };

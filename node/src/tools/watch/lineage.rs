@@ -87,11 +87,8 @@ impl Proven {
         let (number, reached) = (link.receipt.series.epoch, self.reached());
         let r = wire::receipt_digest(&self.validator.run, &link.receipt);
         if number <= reached {
-            let known = self
-                .recent
-                .iter()
-                .rev()
-                .nth(usize::try_from(reached - number).unwrap_or(usize::MAX));
+            let back = usize::try_from(reached - number).unwrap_or(usize::MAX);
+            let known = self.recent.iter().rev().nth(back);
             return if known == Some(&r) { Ok(None) } else { Err(Disproof::Other) };
         }
         if number != reached + 1 {

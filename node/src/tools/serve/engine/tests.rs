@@ -7,13 +7,12 @@ use std::sync::{
 
 use intellect_model::{
     data::Batch,
-    tokenizer::Tokenizer,
     train::{Judged, Reader, TrainError},
 };
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tools::serve::order::AskedFor;
+use crate::tools::serve::{order::AskedFor, tests::served};
 
 /// Predicts the successor of the newest token, modulo the vocabulary. Its weights are added to the step.
 #[derive(Default)]
@@ -91,23 +90,9 @@ impl ReaderGroup for Successors<'_> {
     }
 }
 
-fn served() -> Served {
-    let tokenizer = Tokenizer::bytes();
-    let known = tokenizer.tokens();
-    Served {
-        name: "m".into(),
-        tokenizer,
-        known,
-        reach: None,
-        ends: vec![256],
-        chat: None,
-        began: 0,
-    }
-}
-
 fn order(body: &Value) -> Arc<Order> {
     let body = body.to_string();
-    Arc::new(Order::read(body.as_bytes(), AskedFor::Completion, &served(), 1).unwrap())
+    Arc::new(Order::read(body.as_bytes(), AskedFor::Completion, &served(None), 1).unwrap())
 }
 
 /// Texts and ends of an answer that is complete.
@@ -141,7 +126,7 @@ fn run_on(
         news.push(receive);
     }
     drop(errands);
-    run(Box::new(model), &served(), &EngineInbox { errands: inbox, states, told });
+    run(Box::new(model), &served(None), &EngineInbox { errands: inbox, states, told });
     let told = std::iter::from_fn(|| lines.try_recv().ok()).collect();
     let passes = passes.lock().unwrap().clone();
     (news, passes, told)
@@ -208,7 +193,7 @@ fn a_client_that_has_gone_costs_no_pass() {
     let order = order(&json!({ "prompt": "a", "max_tokens": 900 }));
     errands.send(Errand { order, news: send }).unwrap();
     drop((receive, errands));
-    run(Box::new(model), &served(), &EngineInbox { errands: inbox, states: None, told });
+    run(Box::new(model), &served(None), &EngineInbox { errands: inbox, states: None, told });
     assert_eq!(passes.lock().unwrap().len(), 0);
 }
 

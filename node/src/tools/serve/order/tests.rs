@@ -1,21 +1,19 @@
 //! What is read of good and of bad requests.
 
-use intellect_model::tokenizer::Tokenizer;
-
 use super::*;
+use crate::tools::serve::tests::served;
 
-fn served(reach: Option<usize>) -> Served {
-    let tokenizer = Tokenizer::bytes();
-    let known = tokenizer.tokens();
-    Served { name: "m".into(), tokenizer, known, reach, ends: vec![256], chat: None, began: 0 }
+/// What is read of a request to a model that reads at most `reach` tokens at once.
+fn read(asked: AskedFor, body: &Value, reach: Option<usize>) -> Result<Order, Refusal> {
+    Order::read(body.to_string().as_bytes(), asked, &served(reach), 7)
 }
 
 fn completion(body: &Value) -> Result<Order, Refusal> {
-    Order::read(body.to_string().as_bytes(), AskedFor::Completion, &served(Some(16)), 7)
+    read(AskedFor::Completion, body, Some(16))
 }
 
 fn asked(body: &Value) -> Result<Order, Refusal> {
-    Order::read(body.to_string().as_bytes(), AskedFor::Chat, &served(None), 7)
+    read(AskedFor::Chat, body, None)
 }
 
 fn said(refused: Result<Order, Refusal>) -> String {
@@ -34,21 +32,11 @@ fn a_prompt_is_a_text_tokens_or_several_of_them() {
     assert_eq!(tokens(json!([[97], [256, 98]])), [vec![97], vec![256, 98]]);
     let order = completion(&json!({ "prompt": [[97, 98]], "echo": true })).unwrap();
     assert_eq!((order.prompts[0].hidden, order.prompts[0].text.as_str()), (0, "ab"));
-    for prompt in [
-        json!([]),
-        json!([[]]),
-        json!(1),
-        json!([257]),
-        json!([-1]),
-        json!([1.5]),
-        json!({}),
-        json!([true]),
-    ] {
+    let wrong = json!([[], [[]], 1, [257], [-1], [1.5], {}, [true]]);
+    for prompt in wrong.as_array().unwrap() {
         let message = said(completion(&json!({ "prompt": prompt })));
-        assert!(
-            message.starts_with("prompt: send") && message.contains("257"),
-            "{prompt}: {message}"
-        );
+        let is_form = message.starts_with("prompt: send") && message.contains("257");
+        assert!(is_form, "{prompt}: {message}");
     }
     assert!(said(completion(&json!({ "prompt": vec!["a"; 33] }))).contains("32"));
 }
@@ -137,7 +125,7 @@ fn an_answer_with_too_many_numbers_is_refused() {
     let order = |n: usize, logprobs: usize| {
         let body = json!({ "prompt": "a".repeat(99_999), "max_tokens": 0, "echo": true, "n": n,
             "logprobs": logprobs });
-        Order::read(body.to_string().as_bytes(), AskedFor::Completion, &served(None), 7)
+        read(AskedFor::Completion, &body, None)
     };
     assert_eq!(order(1, 9).unwrap().numbers(), 1_000_000);
     for (n, logprobs) in [(1, 10), (2, 9), (8, 20)] {
@@ -148,27 +136,17 @@ fn an_answer_with_too_many_numbers_is_refused() {
 
 #[test]
 fn what_does_not_fit_into_the_context_is_refused_and_never_cut() {
-    let long = completion(&json!({ "prompt": "a".repeat(16) })).unwrap_err().json();
-    assert_eq!(long["error"]["code"], "context_length_exceeded");
-    assert!(
-        long["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("17 tokens, and this model reads at most 16")
-    );
-    let most = completion(&json!({ "prompt": "a".repeat(15), "max_tokens": 1 })).unwrap();
+    let order = |letters: usize, tokens: usize| {
+        completion(&json!({ "prompt": "a".repeat(letters), "max_tokens": tokens }))
+    };
+    let long = order(16, 1);
+    assert_eq!(long.as_ref().unwrap_err().json()["error"]["code"], "context_length_exceeded");
+    assert!(said(long).contains("17 tokens, and this model reads at most 16"));
+    let most = order(15, 1).unwrap();
     assert_eq!(most.sampling.tokens, 1, "the token that is written last is not read");
-    assert!(
-        said(completion(&json!({ "prompt": "a".repeat(15), "max_tokens": 2 })))
-            .contains("room for 1")
-    );
-    let refused = Order::read(
-        json!({ "prompt": "a".repeat(140_000) }).to_string().as_bytes(),
-        AskedFor::Completion,
-        &served(None),
-        7,
-    );
-    assert!(said(refused).contains("131072"));
+    assert!(said(order(15, 2)).contains("room for 1"));
+    let endless = json!({ "prompt": "a".repeat(140_000) });
+    assert!(said(read(AskedFor::Completion, &endless, None)).contains("131072"));
 }
 
 #[test]

@@ -1,25 +1,12 @@
 //! The form of an answer, as a whole and in parts.
 
-use intellect_model::{sample::likely::Likely, tokenizer::Tokenizer};
+use intellect_model::sample::likely::Likely;
 
 use super::*;
-
-fn served() -> Served {
-    let tokenizer = Tokenizer::bytes();
-    let known = tokenizer.tokens();
-    Served {
-        name: "m".into(),
-        tokenizer,
-        known,
-        reach: None,
-        ends: vec![256],
-        chat: None,
-        began: 3,
-    }
-}
+use crate::tools::serve::tests::served;
 
 fn order(asked: AskedFor, body: &Value) -> Order {
-    Order::read(body.to_string().as_bytes(), asked, &served(), 1).unwrap()
+    Order::read(body.to_string().as_bytes(), asked, &served(None), 1).unwrap()
 }
 
 fn head(asked: AskedFor) -> ReplyHead {
@@ -44,7 +31,7 @@ fn parsed(stream: &str) -> Vec<Value> {
 
 #[test]
 fn a_whole_answer_has_the_echo_the_log_probabilities_and_the_counts() {
-    let served = served();
+    let served = served(None);
     let body = json!({ "prompt": "a", "echo": true, "logprobs": 1, "max_tokens": 1 });
     let order = order(AskedFor::Completion, &body);
     let mut gathered = Gathered::new(&order, &served);
@@ -71,7 +58,7 @@ fn a_whole_answer_has_the_echo_the_log_probabilities_and_the_counts() {
 
 #[test]
 fn a_chat_is_answered_by_a_message() {
-    let served = served();
+    let served = served(None);
     let body = json!({ "messages": [{ "role": "user", "content": "a" }] });
     let order = order(AskedFor::Chat, &body);
     let mut gathered = Gathered::new(&order, &served);
@@ -84,7 +71,7 @@ fn a_chat_is_answered_by_a_message() {
 
 #[test]
 fn an_answer_with_a_part_missing_is_a_failure() {
-    let served = served();
+    let served = served(None);
     let order = order(AskedFor::Completion, &json!({ "prompt": ["a", "b"] }));
     let mut gathered = Gathered::new(&order, &served);
     gathered.add(Delivery::End { choice: 1, reason: EndReason::Stop, tokens: 2 }).unwrap();
@@ -98,7 +85,7 @@ fn a_stream_is_events_of_one_line_and_ends_with_done() {
     let mut body = json!({ "prompt": "a", "stream": true, "echo": true });
     body["stream_options"] = json!({ "include_usage": true });
     let order = Arc::new(order(AskedFor::Completion, &body));
-    let mut streamed = Streamed::new(head(AskedFor::Completion), order, Arc::new(served()));
+    let mut streamed = Streamed::new(head(AskedFor::Completion), order, Arc::new(served(None)));
     let mut sent = streamed.begin();
     let text = Delivery::Text { choice: 0, text: "b\n\nc".into(), records: Vec::new() };
     let (more, is_last) = streamed.add(text);
@@ -122,7 +109,7 @@ fn a_chat_in_parts_begins_with_its_role_and_a_failure_ends_it() {
     let mut body = json!({ "messages": [{ "role": "user", "content": "a" }], "stream": true });
     body["stream_options"] = json!({ "include_usage": true });
     let order = Arc::new(order(AskedFor::Chat, &body));
-    let mut streamed = Streamed::new(head(AskedFor::Chat), order, Arc::new(served()));
+    let mut streamed = Streamed::new(head(AskedFor::Chat), order, Arc::new(served(None)));
     let begin = parsed(&streamed.begin());
     assert_eq!(begin[0]["choices"][0]["delta"]["role"], "assistant");
     assert_eq!(begin[0]["object"], "chat.completion.chunk");
