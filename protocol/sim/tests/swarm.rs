@@ -59,7 +59,8 @@ fn blackhole_seeds_hold() {
 /// Seeds of campaigns that once stopped. A peer pursued a head that its last holder had left, or
 /// asked donors that had nothing first (920,119); promises shut others out (920,950); peers that
 /// had joined a Regroup were left behind (920,377); a restart made young epochs old (148); a few
-/// founded a run without the others (502).
+/// founded a run without the others (502); an owner gave up two milliseconds before the others
+/// answered (1,022); a peer asked fifteen others for what the last one had (666).
 #[test]
 fn seeds_that_once_stopped_hold() {
     let seeds = [
@@ -71,6 +72,8 @@ fn seeds_that_once_stopped_hold() {
         (Faults::Mixed, 920_377),
         (Faults::Invited, 148),
         (Faults::Liars, 502),
+        (Faults::Clean, 1_022),
+        (Faults::Evening, 666),
     ];
     for (faults, seed) in seeds {
         let config = Config { peers: 16, epochs: 8, seed, faults, without: None };

@@ -74,7 +74,8 @@ pub(super) fn ask(epoch: &mut Epoch<'_>) -> bool {
     }
     let until = epoch.step.now + epoch.facts().ask_time();
     epoch.slot.series.repeat_at = epoch.step.now + epoch.facts().repeat_interval();
-    epoch.slot.series.asking = Some(Asking { attempt, until, statuses, reports, query });
+    epoch.slot.series.asking =
+        Some(Asking { attempt, until, late: false, statuses, reports, query });
     true
 }
 
@@ -126,14 +127,14 @@ pub(super) fn on_report(epoch: &mut Epoch<'_>, from: PeerId, report: &Report) {
 /// answered.
 pub(super) fn finish_asking(epoch: &mut Epoch<'_>) -> bool {
     let Some(asking) = &epoch.slot.series.asking else { return false };
-    let (grounds, attempt) = (&epoch.slot.grounds, asking.attempt);
+    let (grounds, attempt, late) = (&epoch.slot.grounds, asking.attempt, asking.late);
     let over = timers::is_over(epoch.facts(), Timer::Answers);
     let known = |p: &PeerId| {
         let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
         answered || epoch.conduct.is_confirmed_lost(&epoch.step, p)
     };
     let answered = epoch.facts().live(Question::Answers).all(|(p, _)| known(p));
-    if !answered && !over {
+    if !answered && !over && !late {
         return false;
     }
     let heard = epoch.voters().iter().filter_map(|voter| asking.heard(grounds, voter)).collect();
@@ -143,16 +144,7 @@ pub(super) fn finish_asking(epoch: &mut Epoch<'_>) -> bool {
     let majority = epoch.validator.quorum.holds(epoch.voters(), names);
     let may = majority && !founders::awaits_news(epoch.facts());
     if !may && epoch.validator.keeps(Rule::R7) {
-        if answered && !over {
-            return false;
-        }
-        // R37: where two rosters crossed, most voters answer only once the time of theirs is over.
-        let late = epoch.slot.series.bound_until + epoch.facts().ask_time();
-        if !majority
-            && late > epoch.step.now
-            && let Some(asking) = &mut epoch.slot.series.asking
-        {
-            asking.until = late;
+        if !over || (!majority && !late && await_bound(epoch)) {
             return false;
         }
         epoch.slot.series.asking = None;
@@ -169,6 +161,22 @@ pub(super) fn finish_asking(epoch: &mut Epoch<'_>) -> bool {
         recover::await_attempt(epoch, attempt.saturating_add(1));
     }
     true
+}
+
+/// R7: waits longer for answers, if voters may still be bound by the roster that we gave up. Where
+/// two rosters crossed, most voters answer only once the time of theirs is over.
+fn await_bound(epoch: &mut Epoch<'_>) -> bool {
+    let (now, ask_time) = (epoch.step.now, epoch.facts().ask_time());
+    let series = &mut epoch.slot.series;
+    let (Some(asking), Stage::Recover { until: Some(end), .. }) =
+        (&mut series.asking, &mut series.stage)
+    else {
+        return false;
+    };
+    let until = series.bound_until + ask_time;
+    (asking.until, asking.late) = (until.max(now), true);
+    *end = until.max(*end);
+    until > now
 }
 
 /// R8: the highest Done heard; else the forced value, if its bytes are held; else free.

@@ -100,6 +100,8 @@ pub(super) struct Asking {
     pub(super) attempt: u64,
     /// When we go on with the answers that have come by then.
     pub(super) until: Time,
+    /// Whether this is after T_ask, since too few have answered: then a majority is enough.
+    pub(super) late: bool,
     /// What each peer has answered, with its signature. Those of peers without a vote come in only
     /// while there is room: at most as many as a roster has members.
     pub(super) statuses: BTreeMap<PeerId, (Status, Signature)>,
