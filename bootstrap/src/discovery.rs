@@ -174,7 +174,7 @@ impl Discovery {
                 Some(entry.node.value.len())
             });
             // One that waits for room in its bucket is not listed there, and is removed too.
-            if known.is_none_or(|known| known > ADDRESSES_MAX) {
+            if !addresses.is_empty() && known.is_none_or(|known| known > ADDRESSES_MAX) {
                 self.kademlia.remove_peer(&peer);
             }
             let tcp = addresses.iter().any(address::is_tcp);

@@ -18,8 +18,7 @@ pub(super) fn list(peers: &Peers, known: &[Multiaddr]) -> Vec<Multiaddr> {
     let reached = peers.iter().filter(|(_, peer)| peer.member && peer.control().is_some());
     let reached: BTreeMap<_, _> = reached
         .map(|(id, peer)| {
-            let (tcp, rest) = peer.direct_addresses();
-            let all = tcp.into_iter().chain(rest).take(PER_PEER);
+            let all = peer.direct_addresses().into_iter().take(PER_PEER);
             (id.to_bytes(), all.map(|found| address::with_peer(found, *id)).collect::<Vec<_>>())
         })
         .collect();

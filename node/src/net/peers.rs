@@ -202,8 +202,8 @@ impl Peer {
         relayed.then_some(Link::Relayed)
     }
 
-    /// Addresses for a new direct connection: by TCP, and by other transports.
-    pub(super) fn direct_addresses(&self) -> (Vec<Multiaddr>, Vec<Multiaddr>) {
+    /// Addresses for a new direct connection: first those by TCP, then those by other transports.
+    pub(super) fn direct_addresses(&self) -> Vec<Multiaddr> {
         let reached = self.connections.iter().filter(|c| c.dialled).map(|c| &c.remote);
         let mut found: Vec<Multiaddr> = Vec::new();
         for address in reached.chain(&self.addresses) {
@@ -211,7 +211,8 @@ impl Peer {
                 found.push(address.clone());
             }
         }
-        found.into_iter().partition(address::is_tcp)
+        found.sort_by_key(|address| !address::is_tcp(address));
+        found
     }
 
     /// Addresses to dial next: those by TCP; every second time, or where only a relay reaches it,

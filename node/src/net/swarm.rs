@@ -67,9 +67,9 @@ pub(super) struct SwarmTasks {
     joined: Joined,
     /// Peers to which nothing is gossiped.
     hushed: HashSet<PeerId>,
-    /// Peers whose next dial leaves out an address, since another peer answers there; the oldest
-    /// first, at most [`WRONG_MAX`].
-    wrong: VecDeque<(PeerId, Multiaddr)>,
+    /// Addresses of peers at which another peer has answered, and when; the oldest first, at most
+    /// [`WRONG_MAX`].
+    wrong: VecDeque<(PeerId, Multiaddr, Instant)>,
 }
 
 impl SwarmTasks {
@@ -217,27 +217,34 @@ impl SwarmTasks {
         let kademlia = &mut self.discovery().kademlia;
         let found = kademlia.handle_pending_outbound_connection(id, Some(peer), &known, role);
         let is_near = dial::is_near(&known);
-        let addresses = self.addresses_of(peer, [known, found.unwrap_or_default()].concat());
-        let id = self.dial(dial::for_messages(peer, addresses, is_near, condition))?;
-        self.wrong.retain(|(of, _)| *of != peer);
-        Ok(id)
+        let all = [known, found.unwrap_or_default()].concat();
+        let addresses = self.addresses_of(peer, all, Instant::now());
+        self.dial(dial::for_messages(peer, addresses, is_near, condition))
     }
 
     /// The addresses of a peer that are worth a dial: those at which this node does not listen
-    /// itself, and where no other peer has just answered.
-    pub(super) fn addresses_of(&self, peer: PeerId, addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
-        let wrong = self.wrong.iter().filter(|(of, _)| *of == peer).map(|(_, wrong)| wrong);
+    /// itself, and where no other peer has answered lately.
+    pub(super) fn addresses_of(
+        &self,
+        peer: PeerId,
+        addresses: Vec<Multiaddr>,
+        now: Instant,
+    ) -> Vec<Multiaddr> {
+        let is_late = |at: &Instant| now.saturating_duration_since(*at) < WRONG_TIME;
+        let of_peer = self.wrong.iter().filter(|(of, _, at)| *of == peer && is_late(at));
+        let wrong = of_peer.map(|(_, address, _)| address);
         dial::elsewhere(addresses, self.swarm.listeners().chain(wrong))
     }
 
-    /// Another peer has answered at an address of this one. The next dial of this one leaves the
-    /// address out, since it would end in the same way, whatever other addresses it tries.
+    /// Another peer has answered at an address of this one, which is left out of its dials for a
+    /// while: they would end in the same way, whatever other addresses they try.
     pub(super) fn answered_wrong(&mut self, peer: PeerId, address: Multiaddr) {
         self.discovery().kademlia.remove_address(&peer, &address);
+        self.wrong.retain(|(of, known, _)| (*of, known) != (peer, &address));
         if self.wrong.len() >= WRONG_MAX {
             self.wrong.pop_front();
         }
-        self.wrong.push_back((peer, address));
+        self.wrong.push_back((peer, address, Instant::now()));
     }
 
     /// Dials a connection for bulk, on which no gossip is written.
@@ -482,7 +489,8 @@ async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Requests of ours at a time, far more than all downloads together have.
 const REQUESTS_MAX: usize = 2_048;
-/// Addresses where another peer answered that are remembered until the next dial of their peers.
+/// Addresses where another peer answered that are remembered, and for how long.
 const WRONG_MAX: usize = 64;
+const WRONG_TIME: Duration = Duration::from_secs(600);
 /// Peers that are asked for manifests at the same time.
 const ASKED_MAX: usize = 16;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use intellect_bootstrap::address::is_tcp;
 use libp2p::{
     PeerId,
     swarm::{ConnectionId, DialError, dial_opts::PeerCondition},
@@ -60,8 +61,9 @@ impl Actor {
         for connection in entry.of(Purpose::Ring).filter(|connection| connection.dialled) {
             self.swarm.close(connection.id);
         }
-        let ways: [_; 2] = entry.direct_addresses().into();
-        let mut ways = ways.map(|way| self.swarm.addresses_of(peer, way));
+        let addresses = self.swarm.addresses_of(peer, entry.direct_addresses(), Instant::now());
+        let (tcp, quic) = addresses.into_iter().partition(is_tcp);
+        let mut ways = [tcp, quic];
         let way = self.reached.way(peer, Instant::now());
         if way == Way::Tried {
             let trial = self.swarm.dial_ring(RingDial::trial(peer, ways.concat()));
@@ -257,18 +259,22 @@ mod tests {
 
     /// The query of a table may name it again and again.
     #[tokio::test]
-    async fn an_address_where_another_peer_answers_is_left_out_of_the_next_dial() {
+    async fn an_address_where_another_peer_answers_is_left_out_for_a_while() {
         let (mut actor, ..) = actor();
-        let (peer, obtained, now) = (PeerId::random(), PeerId::random(), Instant::now());
+        let (peer, obtained) = (PeerId::random(), PeerId::random());
         let [wrong, right] = ["172.17.0.1", "192.168.1.5"]
             .map(|ip| format!("/ip4/{ip}/tcp/1").parse::<Multiaddr>().unwrap());
-        let address = wrong.clone().with_p2p(peer).unwrap();
-        let error = DialError::WrongPeerId { obtained, address };
-        actor.on_dial_failed(ConnectionId::new_unchecked(1), Some(peer), error, now);
-        let all = vec![wrong, right.clone()];
-        assert_eq!(actor.swarm.addresses_of(peer, all.clone()), std::slice::from_ref(&right));
-        let condition = PeerCondition::NotDialing;
-        actor.swarm.dial_for_messages(peer, all.clone(), condition).unwrap();
-        assert_eq!(actor.swarm.addresses_of(peer, all.clone()), all, "it may be right again");
+        for _ in 0..100 {
+            let address = wrong.clone().with_p2p(peer).unwrap();
+            let error = DialError::WrongPeerId { obtained, address };
+            let id = ConnectionId::new_unchecked(1);
+            actor.on_dial_failed(id, Some(peer), error, Instant::now());
+        }
+        let all = vec![wrong.clone(), right.clone()];
+        let left = |all: &[Multiaddr], now| actor.swarm.addresses_of(peer, all.to_vec(), now);
+        let now = Instant::now();
+        assert_eq!(left(&all, now), [right]);
+        assert_eq!(left(&all[..1], now), [wrong], "there is no other");
+        assert_eq!(left(&all, now + Duration::from_secs(601)), all, "it may be right again");
     }
 }
