@@ -188,14 +188,12 @@ impl Dataset {
     /// If the file can no longer be read, was changed meanwhile, is too short, or does not exist.
     pub fn read_file(&self, file: usize, buffer: &mut [u8], at: u64) -> Result<(), DataError> {
         let file = match &self.kind {
-            Kind::Text(text) if file == 0 => &text.file,
-            Kind::Tokens(tokens) if file == 0 => &tokens.scanned.file,
-            Kind::Mix(mix) => mix.file(file).ok_or(DataError::NoSuchFile)?,
-            Kind::Synthetic(_) | Kind::Text(_) | Kind::Tokens(_) => {
-                return Err(DataError::NoSuchFile);
-            }
+            Kind::Synthetic(_) => None,
+            Kind::Text(text) => (file == 0).then_some(&text.file),
+            Kind::Tokens(tokens) => (file == 0).then_some(&tokens.scanned.file),
+            Kind::Mix(mix) => mix.file(file),
         };
-        file.read(buffer, at)
+        file.ok_or(DataError::NoSuchFile)?.read(buffer, at)
     }
 
     /// Whether [`truth`](Self::truth) knows this source's probabilities.

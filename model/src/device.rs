@@ -43,14 +43,9 @@ pub struct DeviceFacts {
 /// Why a device cannot be used. The person who started the program must act.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DeviceError {
-    /// The text does not name a device.
-    #[error(
-        "unknown device \"{given}\": choose auto, cpu, cuda:N or gpu:N, N the number of the GPU"
-    )]
-    Unknown {
-        /// The text that was given instead.
-        given: String,
-    },
+    /// The text that was given does not name a device.
+    #[error("unknown device \"{0}\": choose auto, cpu, cuda:N or gpu:N, N the number of the GPU")]
+    Unknown(String),
     /// The requested GPU needs a backend that this build lacks.
     #[error(
         "this program was built without `{feature}`, so it cannot use {asked}: choose cpu, \
@@ -62,12 +57,9 @@ pub enum DeviceError {
         /// The Cargo feature of the missing backend.
         feature: &'static str,
     },
-    /// The build supports CUDA, but the machine has no NVIDIA driver.
-    #[error("this machine has no NVIDIA driver, so {asked} does not exist: choose cpu")]
-    NoDriver {
-        /// The device that was requested.
-        asked: Device,
-    },
+    /// The build supports CUDA, but the machine has no NVIDIA driver for the requested device.
+    #[error("this machine has no NVIDIA driver, so {0} does not exist: choose cpu")]
+    NoDriver(Device),
     /// Vulkan or Metal lists no device at all.
     #[error(
         "no driver shows a GPU here, so {asked} does not exist{hint}: install the Vulkan driver of the GPU \
@@ -79,15 +71,12 @@ pub enum DeviceError {
         /// An environment variable that may be the cause, or nothing.
         hint: String,
     },
-    /// The only devices are emulated by software on the CPU.
+    /// The only devices are emulated by software on the CPU, these with their numbers.
     #[error(
-        "this machine has no GPU, only software that emulates one ({found}): choose cpu, which is faster, \
+        "this machine has no GPU, only software that emulates one ({0}): choose cpu, which is faster, \
          or that software by its number"
     )]
-    Software {
-        /// The emulated devices, with their numbers.
-        found: String,
-    },
+    Software(String),
     /// No GPU has the requested number.
     #[error("there is no {asked}: this machine has {found}")]
     NoSuch {
@@ -125,7 +114,7 @@ impl FromStr for Device {
     /// # Errors
     /// [`DeviceError::Unknown`]
     fn from_str(given: &str) -> Result<Self, DeviceError> {
-        let unknown = || DeviceError::Unknown { given: given.to_owned() };
+        let unknown = || DeviceError::Unknown(given.to_owned());
         let number = |index: &str| index.parse().map_err(|_| unknown());
         match given {
             "auto" => Ok(Self::Auto),
@@ -240,7 +229,7 @@ fn by_number(index: Option<usize>) -> Result<Device, DeviceError> {
         return Err(DeviceError::NoAdapter { asked, hint });
     }
     match index {
-        None => first_gpu().ok_or(DeviceError::Software { found }),
+        None => first_gpu().ok_or(DeviceError::Software(found)),
         Some(number) if number < all.len() => Ok(asked),
         Some(_) => Err(DeviceError::NoSuch { asked, found }),
     }
@@ -261,7 +250,7 @@ mod tests {
         assert_eq!("cuda".parse(), Ok(Device::Cuda(0)), "the first, as many programs name it");
         for name in ["", "cuda:", "cuda:-1", "gpu:", "gpu:x", "CPU", "tpu:0"] {
             let error = name.parse::<Device>().unwrap_err();
-            assert_eq!(error, DeviceError::Unknown { given: name.to_owned() });
+            assert_eq!(error, DeviceError::Unknown(name.to_owned()));
         }
     }
 

@@ -58,37 +58,26 @@ pub enum Method {
 }
 
 impl Method {
-    /// All methods, in the order in which they are documented.
-    pub const ALL: [Self; 11] = [
-        Self::Linear,
-        Self::Slerp,
-        Self::NuSlerp,
-        Self::TaskArithmetic,
-        Self::Ties,
-        Self::DareLinear,
-        Self::DareTies,
-        Self::Breadcrumbs,
-        Self::BreadcrumbsTies,
-        Self::ModelStock,
-        Self::Passthrough,
+    /// All methods with their names in a recipe, in the order in which they are documented.
+    pub const NAMES: [(Self, &'static str); 11] = [
+        (Self::Linear, "linear"),
+        (Self::Slerp, "slerp"),
+        (Self::NuSlerp, "nuslerp"),
+        (Self::TaskArithmetic, "task_arithmetic"),
+        (Self::Ties, "ties"),
+        (Self::DareLinear, "dare_linear"),
+        (Self::DareTies, "dare_ties"),
+        (Self::Breadcrumbs, "breadcrumbs"),
+        (Self::BreadcrumbsTies, "breadcrumbs_ties"),
+        (Self::ModelStock, "model_stock"),
+        (Self::Passthrough, "passthrough"),
     ];
 
     /// The name of this method in a recipe.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Linear => "linear",
-            Self::Slerp => "slerp",
-            Self::NuSlerp => "nuslerp",
-            Self::TaskArithmetic => "task_arithmetic",
-            Self::Ties => "ties",
-            Self::DareLinear => "dare_linear",
-            Self::DareTies => "dare_ties",
-            Self::Breadcrumbs => "breadcrumbs",
-            Self::BreadcrumbsTies => "breadcrumbs_ties",
-            Self::ModelStock => "model_stock",
-            Self::Passthrough => "passthrough",
-        }
+        let named = Self::NAMES.into_iter().find(|(method, _)| *method == self);
+        named.map_or("", |(_, name)| name)
     }
 
     /// What this method does with a base model.

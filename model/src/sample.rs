@@ -60,18 +60,12 @@ pub enum SampleError {
     /// The prompt is empty, so there is nothing to continue.
     #[error("a sample needs at least one token to begin with")]
     NoPrompt,
-    /// The temperature is outside 0 to 100.
-    #[error("the temperature is {temperature}: choose 0 to 100")]
-    Temperature {
-        /// The temperature that was asked for.
-        temperature: f64,
-    },
-    /// The share of the nucleus leaves no token, or is above 1.
-    #[error("top-p is {top_p}: choose more than 0, and 1 at most")]
-    TopP {
-        /// The share that was asked for.
-        top_p: f64,
-    },
+    /// The temperature that was asked for is outside 0 to 100.
+    #[error("the temperature is {0}: choose 0 to 100")]
+    Temperature(f64),
+    /// The share of the nucleus that was asked for leaves no token, or is above 1.
+    #[error("top-p is {0}: choose more than 0, and 1 at most")]
+    TopP(f64),
     /// The model or its device failed.
     #[error(transparent)]
     Model(#[from] TrainError),
@@ -141,10 +135,10 @@ impl TokenSampler {
     pub fn new(sampling: Sampling, known: usize, text: u64) -> Result<Self, SampleError> {
         let Sampling { temperature, top_p, seed, .. } = sampling;
         if !(0.0..=100.0).contains(&temperature) {
-            return Err(SampleError::Temperature { temperature });
+            return Err(SampleError::Temperature(temperature));
         }
         if !(top_p > 0.0 && top_p <= 1.0) {
-            return Err(SampleError::TopP { top_p });
+            return Err(SampleError::TopP(top_p));
         }
         let draw = Draw::new(&blake3::derive_key(CONTEXT, &seed.to_le_bytes()), text, 0);
         Ok(Self { sampling, draw, known })

@@ -70,7 +70,7 @@ impl Tokenizer {
             (Scheme::Bytes, Some(path)) => return Err(OpenError::NeedlessFile(path.to_owned())),
             (Scheme::Rwkv | Scheme::HuggingFace, Some(path)) => path.to_owned(),
             (Scheme::Rwkv | Scheme::HuggingFace, None) => {
-                return Err(OpenError::NoFile { digest: hex(&vocabulary.digest) });
+                return Err(OpenError::NoFile(hex(&vocabulary.digest)));
             }
         };
         let file = File::open(&path)?;
@@ -125,7 +125,7 @@ impl Tokenizer {
     pub fn beginning_with(self, name: &str) -> Result<Self, FileError> {
         match self.hugging_face().and_then(|inner| inner.id(name)) {
             Some(id) => Ok(Self { bos: Some(id), ..self }),
-            None => Err(FileError::NoSuchToken { name: name.to_owned() }),
+            None => Err(FileError::NoSuchToken(name.to_owned())),
         }
     }
 
@@ -135,7 +135,7 @@ impl Tokenizer {
     /// [`FileError::NoSuchToken`]
     pub fn beginning_with_id(self, id: u32) -> Result<Self, FileError> {
         if id as usize >= self.tokens {
-            return Err(FileError::NoSuchToken { name: id.to_string() });
+            return Err(FileError::NoSuchToken(id.to_string()));
         }
         Ok(Self { bos: Some(id), ..self })
     }

@@ -167,12 +167,9 @@ pub enum TrainError {
         /// The first error that it reported.
         what: String,
     },
-    /// The local setting of the micro-batch is 0.
-    #[error("a micro-batch has at least one sequence: choose 1 to {batch}")]
-    MicroBatch {
-        /// Sequences of a whole batch, the largest useful value.
-        batch: usize,
-    },
+    /// The local setting of the micro-batch is 0. Has the sequences of a whole batch, the largest useful value.
+    #[error("a micro-batch has at least one sequence: choose 1 to {0}")]
+    MicroBatch(usize),
     /// The model cannot read these tokens: rows that are empty, too long or unequal, or an unknown
     /// token.
     #[error(
@@ -442,7 +439,7 @@ impl<A: TrainBackend> Learner<A> {
         let batch = work.train.batch;
         let micro_batch = micro_batch.unwrap_or(batch).min(batch);
         if micro_batch == 0 {
-            return Err(TrainError::MicroBatch { batch });
+            return Err(TrainError::MicroBatch(batch));
         }
         let session = Session::new(work, place)?;
         let groups = session.arch.groups();

@@ -105,18 +105,14 @@ pub enum TokenizeError {
     /// The token file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Every document was empty or skipped.
-    #[error("the given files contain no document{skipped}")]
-    Nothing {
-        /// The number of skipped records, if there are any, and the first of them.
-        skipped: String,
-    },
+    /// Every document was empty or skipped. Has the number of skipped records, if there are any, and the first.
+    #[error("the given files contain no document{0}")]
+    Nothing(String),
 }
 
 /// The format of a file by its name. A file that does not exist is reported as missing, whatever its name.
 fn format_of(path: &Path) -> Result<Format, ReadError> {
-    let unreadable = |cause| ReadError::Unreadable { path: path.to_owned(), cause };
-    fs::metadata(path).map_err(unreadable)?;
+    fs::metadata(path).map_err(ReadError::unreadable(path))?;
     Format::of(path)
 }
 
@@ -277,7 +273,7 @@ impl Run<'_> {
             let first = examples
                 .first()
                 .map(|record| format!(": {skipped} records were skipped, the first: {record}"));
-            return Err(TokenizeError::Nothing { skipped: first.unwrap_or_default() });
+            return Err(TokenizeError::Nothing(first.unwrap_or_default()));
         }
         if lost.count > 0 && self.damage == Damage::Refuse {
             return Err(TokenizeError::Lost(lost));

@@ -28,7 +28,7 @@ pub(crate) fn count() -> usize {
 pub(crate) fn check(number: usize) -> Result<(), DeviceError> {
     let asked = Device::Cuda(number);
     match count() {
-        0 => return Err(DeviceError::NoDriver { asked }),
+        0 => return Err(DeviceError::NoDriver(asked)),
         1 if number > 0 => return Err(DeviceError::NoSuch { asked, found: "cuda:0".to_owned() }),
         count if number >= count => {
             let found = format!("cuda:0 to cuda:{}", count - 1);

@@ -84,12 +84,9 @@ pub enum ImportError {
         /// All problems: those of parameters in canonical order, then superfluous tensors.
         problems: Vec<TensorProblem>,
     },
-    /// The model needs more memory than this machine can allocate.
-    #[error("{parameters} parameters do not fit into the memory of this machine")]
-    Memory {
-        /// Number of parameters, each of 4 bytes.
-        parameters: usize,
-    },
+    /// The model has so many parameters, each of 4 bytes, that this machine cannot allocate them.
+    #[error("{0} parameters do not fit into the memory of this machine")]
+    Memory(usize),
 }
 
 /// Why tensors are not those of a released model that can be read here.

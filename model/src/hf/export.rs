@@ -101,7 +101,7 @@ impl Export<'_> {
         let specs = Arch::new(&self.work.model).specs();
         let tensors = self.tensors(&specs)?;
         open(folder)?;
-        let shards = self.shards(&tensors);
+        let shards = shards(&tensors, self.shard_bytes, |(_, tensor)| tensor.data_len() as u64);
         let mut files = Vec::new();
         let mut places = Map::new();
         for (index, shard) in shards.iter().enumerate() {
@@ -146,24 +146,6 @@ impl Export<'_> {
         } else {
             Err(ExportError::NotFinite { precision, tensors: bad })
         }
-    }
-
-    /// Divides the tensors into files, with as many neighbours in each as fit.
-    fn shards<'a>(&self, tensors: &[(&'a str, Tensor<'a>)]) -> Vec<Vec<(&'a str, Tensor<'a>)>> {
-        let mut shards = vec![Vec::new()];
-        let mut room = self.shard_bytes;
-        for tensor in tensors {
-            let bytes = tensor.1.data_len() as u64;
-            if bytes > room && shards.last().is_some_and(|shard| !shard.is_empty()) {
-                shards.push(Vec::new());
-                room = self.shard_bytes;
-            }
-            room = room.saturating_sub(bytes);
-            if let Some(shard) = shards.last_mut() {
-                shard.push(*tensor);
-            }
-        }
-        shards
     }
 
     /// The small files. `config.json`, without which no program loads the folder, comes last.
@@ -245,6 +227,23 @@ fn open(folder: &Path) -> Result<(), ExportError> {
         None => Ok(()),
         Some(_) => Err(ExportError::NotEmpty(folder.to_owned())),
     }
+}
+
+/// The tensors that each file holds, in their order: at most `most` bytes in a file where that is possible. A tensor
+/// that is larger has a file of its own.
+pub(crate) fn shards<T>(tensors: &[T], most: u64, bytes: impl Fn(&T) -> u64) -> Vec<&[T]> {
+    let (mut shards, mut rest) = (Vec::new(), tensors);
+    while !rest.is_empty() {
+        let mut room = most;
+        let fits = rest.iter().map_while(|tensor| {
+            room = room.checked_sub(bytes(tensor))?;
+            Some(())
+        });
+        let (shard, later) = rest.split_at(fits.count().max(1));
+        shards.push(shard);
+        rest = later;
+    }
+    shards
 }
 
 /// The name of file `index` of `count` in transformers.

@@ -52,7 +52,7 @@ pub fn read(path: &Path) -> Result<Imported, ImportError> {
     let parameters = stored.parts.iter().map(|part| part.spec.len()).sum();
     let mut theta = Vec::new();
     if stored.fits() {
-        theta.try_reserve_exact(parameters).map_err(|_| ImportError::Memory { parameters })?;
+        theta.try_reserve_exact(parameters).map_err(|_| ImportError::Memory(parameters))?;
     }
     stored.stream(&mut |numbers: &[f32]| {
         theta.extend_from_slice(numbers);
@@ -146,18 +146,9 @@ struct ModelPart {
     name: String,
     /// Its tensor, or why there is no right one.
     tensor: Result<Tensor, TensorProblem>,
-    /// Where runs of numbers begin and end in the tensor, in canonical order.
-    runs: Runs,
-}
-
-/// The order in which the numbers of a tensor are taken.
-#[derive(Clone, Copy, Debug)]
-enum Runs {
-    AsStored,
-    /// By rows that a rotation pairs in Meta's way, with heads of that many rows.
-    Interleaved {
-        head: usize,
-    },
+    /// The rows of a head, where the tensor has them in the order in which a rotation pairs them in Meta's way. All
+    /// other numbers are stored in canonical order.
+    interleaved: Option<usize>,
 }
 
 impl StoredModel {
@@ -188,8 +179,8 @@ impl StoredModel {
                 Some(_) | None => own,
             };
             let tensor = dialect.tensor(&input, &name, &spec);
-            let runs = dialect.runs(&model, &spec);
-            parts.push(ModelPart { spec, name, tensor, runs });
+            let interleaved = dialect.interleaved(&model, &spec);
+            parts.push(ModelPart { spec, name, tensor, interleaved });
         }
         let extra = input.names().into_iter().filter(|name| !taken.contains(*name));
         let extra = extra.map(|name| TensorProblem::Extra {
@@ -278,11 +269,11 @@ impl ModelPart {
     /// The places in the tensor that are read at once, in canonical order.
     fn pieces(&self) -> Box<dyn Iterator<Item = Range<usize>>> {
         let count = self.spec.len();
-        match self.runs {
-            Runs::AsStored => Box::new(
+        match self.interleaved {
+            None => Box::new(
                 (0..count).step_by(PIECE_NUMBERS).map(move |at| at..count.min(at + PIECE_NUMBERS)),
             ),
-            Runs::Interleaved { head } => {
+            Some(head) => {
                 let width = self.spec.shape.last().copied().unwrap_or(1);
                 Box::new((0..count / width).map(move |row| {
                     let at = layout::interleaved_row(row, head) * width;
@@ -342,15 +333,10 @@ impl Dialect {
         Err(TensorProblem::Shape { name: named, found: tensor.shape.clone(), expected })
     }
 
-    /// The order of a parameter's numbers in its tensor. Only a Llama of Meta has another one than
-    /// ours, in its queries and keys, so that a row is read at a time there.
-    fn runs(self, model: &Model, spec: &Spec) -> Runs {
-        match self {
-            Self::Meta if layout::is_rotated(&spec.name) => {
-                Runs::Interleaved { head: model.head_size() }
-            }
-            Self::Public | Self::Meta | Self::Released(_) => Runs::AsStored,
-        }
+    /// The rows of a head, if a parameter's rows are interleaved in its tensor. Only a Llama of Meta has another order
+    /// than ours, in its queries and keys, so that a row is read at a time there.
+    fn interleaved(self, model: &Model, spec: &Spec) -> Option<usize> {
+        (self == Self::Meta && layout::is_rotated(&spec.name)).then(|| model.head_size())
     }
 }
 

@@ -20,7 +20,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::Value;
 
 use super::error::{ImportError, TensorProblem};
-use super::pth::{self, PthError, PthTensor};
+use super::pth::{self, PthError};
 use super::{INDEX, WHOLE};
 use crate::genesis::Spec;
 
@@ -49,7 +49,7 @@ impl Numbers for &[f32] {
 }
 
 /// A model whose files are open.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Input {
     /// The open files, which a tensor names by index.
     files: Vec<Store>,
@@ -188,8 +188,7 @@ impl Input {
 
     /// The same, with tensors of other numbers, and a list of those that several files have.
     pub(super) fn scan(folder: &Path) -> Result<(Self, Vec<TensorProblem>), ImportError> {
-        let mut input = Self { files: Vec::new(), tensors: BTreeMap::new(), odd: BTreeMap::new() };
-        let mut twice = Vec::new();
+        let (mut input, mut twice) = (Self::default(), Vec::new());
         for name in file_names(folder)? {
             let (store, metadata) = Store::open(folder.join(&name))?;
             for (name, info) in metadata.tensors() {
@@ -208,8 +207,7 @@ impl Input {
         Ok((input, twice))
     }
 
-    /// Adds a tensor of the file that is opened, `path`. It replaces one of the same name in an
-    /// earlier file.
+    /// Adds a tensor of the file that is opened, `path`. It replaces an earlier one of the same name.
     ///
     /// # Errors
     /// If its place does not have the size of its shape.
@@ -240,20 +238,13 @@ impl Input {
             PthError::Io(source) => ImportError::Io { path: path.to_owned(), source },
             why => ImportError::Pth { path: path.to_owned(), why },
         })?;
-        let (mut tensors, mut odd) = (BTreeMap::new(), BTreeMap::new());
-        for PthTensor { name, dtype, shape, offset } in found {
+        let mut input = Self::default();
+        for (name, info) in found {
             // As in Python, the last tensor of a name counts.
-            match Format::of(dtype) {
-                Some(format) => {
-                    tensors.insert(name, Tensor { shape, format, file: 0, offset });
-                }
-                None => {
-                    odd.insert(name, (dtype, 0));
-                }
-            }
+            input.add(name, &info, path)?;
         }
-        let files = vec![Store { path: path.to_owned(), file, begin: 0 }];
-        Ok(Self { files, tensors, odd })
+        input.files.push(Store { path: path.to_owned(), file, begin: 0 });
+        Ok(input)
     }
 
     /// The parameters `specs` in a file of f32, one behind the other from byte `begin` on.
@@ -267,7 +258,7 @@ impl Input {
             (spec.name.clone(), Tensor { shape, format: Format::F32, file: 0, offset: at })
         };
         let tensors = specs.iter().map(tensor).collect();
-        Self { files: vec![Store { path, file, begin }], tensors, odd: BTreeMap::new() }
+        Self { files: vec![Store { path, file, begin }], tensors, ..Self::default() }
     }
 
     /// Names and places of all tensors, in the order in which they are stored.

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use safetensors::Dtype;
+use safetensors::tensor::TensorInfo;
 use thiserror::Error;
 
 use archive::Archive;
@@ -61,21 +61,9 @@ pub enum PthError {
     Io(#[from] io::Error),
 }
 
-/// A tensor in a `.pth` file, and where its numbers are.
-#[derive(Debug)]
-pub(crate) struct PthTensor {
-    /// Its name, a key of the state dict.
-    pub(crate) name: String,
-    /// What its numbers are: f32, bf16 or f16.
-    pub(crate) dtype: Dtype,
-    /// The sizes of its dimensions.
-    pub(crate) shape: Vec<usize>,
-    /// Offset of its first number in the file.
-    pub(crate) offset: u64,
-}
-
-/// Finds the tensors of a `.pth` file; their numbers are F32, BF16 or F16, and lie in the file.
-pub(crate) fn open(path: &Path) -> Result<(File, Vec<PthTensor>), PthError> {
+/// Finds the tensors of a `.pth` file by their names in the state dict; their numbers are F32, BF16 or F16, and lie in
+/// the file.
+pub(crate) fn open(path: &Path) -> Result<(File, Vec<(String, TensorInfo)>), PthError> {
     let archive = Archive::open(File::open(path)?)?;
     let suffix = "/data.pkl";
     let folder = archive.names().find_map(|name| name.strip_suffix(suffix));
@@ -88,21 +76,21 @@ pub(crate) fn open(path: &Path) -> Result<(File, Vec<PthTensor>), PthError> {
     let pickle = archive.read(&format!("{folder}{suffix}"), PICKLE_BYTES_MAX)?.unwrap_or_default();
     let mut tensors = Vec::new();
     for (name, pickled) in pickle::tensors(&pickle)? {
-        let offset = offset(&archive, &folder, &name, &pickled)?;
+        let data_offsets = offsets(&archive, &folder, &name, &pickled)?;
         let PickledTensor { dtype, shape, .. } = pickled;
-        tensors.push(PthTensor { name, dtype, shape, offset });
+        tensors.push((name, TensorInfo { dtype, shape, data_offsets }));
     }
     Ok((archive.file, tensors))
 }
 
-/// Where the numbers of a tensor begin in the file.
-fn offset(
+/// Where the numbers of a tensor begin and end in the file.
+fn offsets(
     archive: &Archive,
     folder: &str,
     name: &str,
     tensor: &PickledTensor,
-) -> Result<u64, PthError> {
-    let PickledTensor { key, dtype, held, first, in_order, .. } = tensor;
+) -> Result<(usize, usize), PthError> {
+    let PickledTensor { key, dtype, held, first, shape, in_order } = tensor;
     if !in_order {
         return Err(PthError::View(name.to_owned()));
     }
@@ -112,8 +100,10 @@ fn offset(
     if held.checked_mul(size) != Some(place.end - place.start) {
         return Err(PthError::Damaged("a storage has another length than the pickle says"));
     }
-    // The pickle has put the tensor inside of its storage, whose bytes were counted.
-    Ok(place.start + first * size)
+    // The pickle has put the tensor inside of its storage, whose bytes were counted. The casts are exact: a place in a
+    // file has 64 bits.
+    let begin = (place.start + first * size) as usize;
+    Ok((begin, begin + shape.iter().product::<usize>() * size as usize))
 }
 
 /// The longest description of tensors: that of a thousand tensors has 200 kB.

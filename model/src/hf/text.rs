@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::{CONFIG, RWKV_VOCABULARY, TOKENIZER, tokenizer};
 use crate::config::Vocabulary;
@@ -21,14 +21,6 @@ pub struct Texts {
     pub tokenizer: Tokenizer,
     /// The tokenizer as token files name it; `None` where no token begins a document.
     pub vocabulary: Option<Vocabulary>,
-}
-
-/// The part of a `config.json` that concerns tokens.
-#[derive(Deserialize)]
-struct Outline {
-    /// The token that begins a document; a list or a text is not taken.
-    #[serde(default)]
-    bos_token_id: Option<u32>,
 }
 
 /// Opens the tokenizer of the model at `place`, or the file that was `named` for it. That of a `.pth`
@@ -45,7 +37,7 @@ pub fn open(place: &Path, named: Option<&Path>) -> Result<Texts, OpenError> {
     let path = path.ok_or_else(|| OpenError::NoneIn(place.to_owned()))?;
     let file = tokens::File::open(path)?;
     let bytes = tokenizer::describe(Some(Vocabulary::BYTES.bos));
-    if serde_json::from_slice(&file.bytes).is_ok_and(|json: serde_json::Value| json == bytes) {
+    if serde_json::from_slice(&file.bytes).is_ok_and(|json: Value| json == bytes) {
         let vocabulary = Some(Vocabulary::BYTES);
         return Ok(Texts { tokenizer: Tokenizer::bytes(), vocabulary });
     }
@@ -59,17 +51,18 @@ pub fn open(place: &Path, named: Option<&Path>) -> Result<Texts, OpenError> {
     Ok(Texts { vocabulary: tokenizer.bos().map(vocabulary), tokenizer })
 }
 
-/// The token that begins a document, if the configuration says so. A configuration that cannot be
-/// read is complained of where the model is read.
+/// The token that begins a document, if the configuration says so by a number; a list or a text is not taken. A
+/// configuration that cannot be read is complained of where the model is read.
 fn bos(folder: &Path) -> Option<u32> {
-    serde_json::from_slice::<Outline>(&read(&folder.join(CONFIG))?).ok()?.bos_token_id
+    let bos = read(&folder.join(CONFIG))?["bos_token_id"].as_u64()?;
+    u32::try_from(bos).ok()
 }
 
-/// The begin of a configuration, as much as any has; `None` if it cannot be read.
-fn read(path: &Path) -> Option<Vec<u8>> {
+/// A configuration, of which as much is read as any has; `None` if it cannot be read.
+fn read(path: &Path) -> Option<Value> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    serde_json::from_slice(&bytes).ok()
 }
 
 /// The tokens that end a text of this model, as far as its folder names any.
@@ -77,8 +70,7 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 pub fn ends(folder: &Path) -> Vec<i32> {
     let mut found = Vec::new();
     for name in [CONFIG, GENERATION] {
-        let config = read(&folder.join(name)).and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let config: serde_json::Value = config.unwrap_or_default();
+        let config = read(&folder.join(name)).unwrap_or_default();
         let named = &config["eos_token_id"];
         let one = std::slice::from_ref(named);
         let ids = named.as_array().map_or(one, Vec::as_slice).iter();

@@ -168,21 +168,12 @@ pub fn blend(merge: &TensorMerge<'_>, out: &mut Sink<'_>) -> Result<Vec<NotFinit
 struct Streams<'a> {
     /// All of the same number of numbers.
     inputs: Vec<&'a dyn Numbers>,
-    /// Whether the first of them is the base.
-    base: Base,
+    /// How many of them are the base: 0, or 1 if the first is.
+    bases: usize,
     /// One for each input, filled anew for each place.
     blocks: Vec<Vec<f32>>,
     /// The instruction set that is there.
     arch: pulp::Arch,
-}
-
-/// Whether the first input is the base.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Base {
-    /// The first input is the base, from which task vectors are taken.
-    First,
-    /// There is no base: all inputs are models.
-    None,
 }
 
 impl<'a> Streams<'a> {
@@ -196,8 +187,8 @@ impl<'a> Streams<'a> {
         let count = inputs[0].count();
         assert!(inputs.iter().all(|input| input.count() == count), "inputs of one length");
         let blocks = vec![vec![0.0; count.min(BLOCK)]; inputs.len()];
-        let base = if merge.base.is_some() { Base::First } else { Base::None };
-        Self { inputs, base, blocks, arch: pulp::Arch::new() }
+        let bases = usize::from(merge.base.is_some());
+        Self { inputs, bases, blocks, arch: pulp::Arch::new() }
     }
 
     /// n, the numbers of the tensor.
@@ -233,16 +224,13 @@ impl<'a> Streams<'a> {
     }
 
     /// Adds what is not finite in these blocks, which begin at `at`.
-    fn examine(base: Base, at: usize, blocks: &[Vec<f32>], found: &mut Vec<NotFinite>) {
+    fn examine(bases: usize, at: usize, blocks: &[Vec<f32>], found: &mut Vec<NotFinite>) {
         for (index, block) in blocks.iter().enumerate() {
             let bad = block.iter().fold(false, |bad, number| bad | !number.is_finite());
             if !bad {
                 continue;
             }
-            let model = match base {
-                Base::First => index.checked_sub(1),
-                Base::None => Some(index),
-            };
+            let model = index.checked_sub(bases);
             let mut places = block.iter().enumerate().filter(|(_, number)| !number.is_finite());
             let Some((first, _)) = places.next() else { continue };
             let count = 1 + places.count();

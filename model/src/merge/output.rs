@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use super::MergeError;
 use crate::hf::RWKV_VOCABULARY;
 use crate::hf::error::ImportError;
-use crate::hf::export::shard_name;
+use crate::hf::export::{shard_name, shards};
 use crate::hf::input::read_json;
 use crate::hf::{CONFIG, INDEX, Precision};
 
@@ -42,10 +42,6 @@ impl Staged {
     /// # Errors
     /// If `out` has files, another merge has begun there, or the system refuses.
     pub fn begin(out: &Path) -> Result<Self, MergeError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| MergeError::Write { path, source }
-        };
         if out.is_dir() {
             if fs::read_dir(out).map_err(failed(out))?.next().is_some() {
                 return Err(MergeError::NotEmpty(out.to_owned()));
@@ -86,7 +82,7 @@ impl Staged {
             file.write_all(bytes)?;
             file.sync_all()
         };
-        write().map_err(|source| MergeError::Write { path, source })
+        write().map_err(failed(&path))
     }
 
     /// Gives the folder its name, as it is complete. All its files are on the disk before, so that
@@ -99,7 +95,7 @@ impl Staged {
             File::open(&self.folder)?.sync_all()?;
             fs::rename(&self.folder, &self.out)
         };
-        rename().map_err(|source| MergeError::Write { path: self.out.clone(), source })?;
+        rename().map_err(failed(&self.out))?;
         self.complete = true;
         Ok(())
     }
@@ -163,21 +159,7 @@ impl TensorWriter {
         precision: Precision,
         shard_bytes: u64,
     ) -> Result<Self, MergeError> {
-        let mut groups: Vec<&[Named]> = Vec::new();
-        let mut rest = tensors;
-        while !rest.is_empty() {
-            let mut room = shard_bytes;
-            let fits = rest.iter().take_while(|tensor| {
-                let bytes = tensor.bytes(precision);
-                let fits = bytes <= room;
-                room = room.saturating_sub(bytes);
-                fits
-            });
-            // A tensor that is larger than `shard_bytes` has a file of its own.
-            let (group, later) = rest.split_at(fits.count().max(1));
-            groups.push(group);
-            rest = later;
-        }
+        let groups = shards(tensors, shard_bytes, |tensor| tensor.bytes(precision));
         let (mut shards, mut places) = (Vec::new(), Map::new());
         for (index, group) in groups.iter().enumerate() {
             let name = shard_name(index, groups.len());
@@ -209,14 +191,13 @@ impl TensorWriter {
             return Ok(());
         }
         self.precision.encode(numbers, &mut self.bytes);
-        let written = shard.file.write_all_at(&self.bytes, at);
-        written.map_err(|source| MergeError::Write { path: shard.path.clone(), source })
+        shard.file.write_all_at(&self.bytes, at).map_err(failed(&shard.path))
     }
 
     /// Writes the files of tensors through to the disk, before the folder gets its name.
     pub(super) fn sync(&self) -> Result<(), MergeError> {
         for Shard { path, file, .. } in &self.shards {
-            file.sync_all().map_err(|source| MergeError::Write { path: path.clone(), source })?;
+            file.sync_all().map_err(failed(path))?;
         }
         Ok(())
     }
@@ -256,6 +237,11 @@ impl Shard {
         file.write_all_at(&front, 0).and_then(|()| file.set_len(end)).map_err(failed)?;
         Ok(Self { path, file, begin, end })
     }
+}
+
+/// The error of a file or folder that cannot be written.
+fn failed(path: &Path) -> impl Fn(io::Error) -> MergeError {
+    move |source| MergeError::Write { path: path.to_owned(), source }
 }
 
 /// The small files that a merge keeps of a folder: its configuration, with the format and number of

@@ -399,12 +399,12 @@ impl<'a> Node<'a> {
 
 /// Reads `merge_method`, which has no default.
 fn method(top: &Node<'_>) -> Result<Method, RecipeError> {
-    let names = || Method::ALL.map(Method::name).join(", ");
+    let names = || Method::NAMES.map(|(_, name)| name).join(", ");
     let name = top.text("merge_method")?.ok_or_else(|| {
         top.wrong("merge_method", &format!("it is missing: write one of {}", names()))
     })?;
-    let found = Method::ALL.into_iter().find(|method| method.name() == name);
-    found.ok_or_else(|| {
+    let found = Method::NAMES.into_iter().find(|(_, known)| *known == name);
+    found.map(|(method, _)| method).ok_or_else(|| {
         let name: String = name.chars().take(40).collect();
         top.wrong("merge_method", &format!("{name:?} is not known here: write one of {}", names()))
     })

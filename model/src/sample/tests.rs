@@ -178,14 +178,14 @@ fn what_cannot_be_drawn_is_refused() {
     assert!(matches!(draw(1.0, &[], sampling), Err(SampleError::NoPrompt)));
     for temperature in [-0.1, 100.1, f64::NAN] {
         let sampling = Sampling { temperature, ..sampling };
-        assert!(matches!(draw(1.0, &[0], sampling), Err(SampleError::Temperature { .. })));
+        assert!(matches!(draw(1.0, &[0], sampling), Err(SampleError::Temperature(_))));
     }
     for certainty in [f32::NAN, f32::INFINITY] {
         assert!(matches!(draw(certainty, &[0], sampling), Err(SampleError::NotFinite)));
     }
     for top_p in [0.0, -0.1, 1.1, f64::NAN] {
         let sampling = Sampling { top_p, ..sampling };
-        assert!(matches!(draw(1.0, &[0], sampling), Err(SampleError::TopP { .. })));
+        assert!(matches!(draw(1.0, &[0], sampling), Err(SampleError::TopP(_))));
     }
     assert_eq!(pick(&[], sampling, 0.5), None);
     assert_eq!(pick(&[0.0, 0.0], sampling, 1.0), Some(1));

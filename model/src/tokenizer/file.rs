@@ -38,12 +38,9 @@ pub enum OpenError {
     /// The file is larger than [`FILE_BYTES_MAX`].
     #[error("the tokenizer {0} has more than {FILE_BYTES_MAX} bytes: is it another file?")]
     TooLarge(PathBuf),
-    /// The tokenizer needs a file, but none was given.
-    #[error("the tokenizer is a file with BLAKE3 {digest}: name it with --tokenizer FILE")]
-    NoFile {
-        /// Digest of the file that is needed, in hex.
-        digest: String,
-    },
+    /// The tokenizer needs the file with this digest in hex, but none was given.
+    #[error("the tokenizer is a file with BLAKE3 {0}: name it with --tokenizer FILE")]
+    NoFile(String),
     /// The folder of a model has no tokenizer.
     #[error("{0} holds no tokenizer.json: name the model's own tokenizer with --tokenizer FILE")]
     NoneIn(PathBuf),
@@ -92,18 +89,12 @@ pub enum FileError {
         /// The id of the second occurrence.
         id: u32,
     },
-    /// A vocabulary lacks a byte, so that texts with it would have no tokens.
-    #[error("no entry is the single byte {byte}: it is not a complete vocabulary of RWKV World")]
-    NoByte {
-        /// The missing byte, from 0 to 255.
-        byte: usize,
-    },
-    /// The file is not a `tokenizer.json`, or not one that is supported.
-    #[error("it is not a usable tokenizer.json of Hugging Face: {why}")]
-    NoTokenizer {
-        /// The error of the crate `tokenizers`.
-        why: String,
-    },
+    /// A vocabulary lacks this byte, so that texts with it would have no tokens.
+    #[error("no entry is the single byte {0}: it is not a complete vocabulary of RWKV World")]
+    NoByte(usize),
+    /// The file is not a `tokenizer.json`, or not one that is supported, for this reason.
+    #[error("it is not a usable tokenizer.json of Hugging Face: {0}")]
+    NoTokenizer(String),
     /// The manifest or token file that names this file has another number of tokens.
     #[error("it has {found} tokens, but {said} were expected: the manifest is wrong")]
     Tokens {
@@ -115,12 +106,9 @@ pub enum FileError {
     /// The file does not say which token begins a document.
     #[error("it does not say which token begins a document: name it with --bos TOKEN")]
     NoBos,
-    /// The token that was chosen to begin documents does not exist.
-    #[error("it has no token {name:?} to begin documents with")]
-    NoSuchToken {
-        /// The name of the token, as it was given.
-        name: String,
-    },
+    /// The token that was chosen to begin documents does not exist under the name that was given.
+    #[error("it has no token {0:?} to begin documents with")]
+    NoSuchToken(String),
 }
 
 impl File {

@@ -62,17 +62,17 @@ impl HuggingFace {
     /// # Errors
     /// If it does not parse, or has no tokens or too many.
     pub(super) fn parse(file: &[u8]) -> Result<Self, FileError> {
-        let wrong = |why: tokenizers::Error| FileError::NoTokenizer { why: why.to_string() };
+        let wrong = |why: tokenizers::Error| FileError::NoTokenizer(why.to_string());
         let mut inner = Tokenizer::from_bytes(file).map_err(wrong)?;
         inner.with_truncation(None).map_err(wrong)?;
         inner.with_padding(None);
         inner.set_encode_special_tokens(true);
         // Ids may have gaps, so the count of entries is not enough.
         let last = inner.get_vocab(true).into_values().max();
-        let last = last.ok_or_else(|| FileError::NoTokenizer { why: "it has no token".into() })?;
+        let last = last.ok_or_else(|| FileError::NoTokenizer("it has no token".into()))?;
         if last >= TOKENS_MAX {
             let why = format!("it has the token {last}: at most {TOKENS_MAX} are supported");
-            return Err(FileError::NoTokenizer { why });
+            return Err(FileError::NoTokenizer(why));
         }
         let alone = inner.encode_fast("\n", false);
         let line_break = alone.map_or_else(|_| Vec::new(), |alone| alone.get_ids().to_vec());
@@ -96,11 +96,11 @@ impl HuggingFace {
     /// Finds out what happens to unknown text: the file names a token for it, or every byte has a
     /// token, or it is dropped.
     fn find_unknown(&self, file: &[u8]) -> Result<Unknown, FileError> {
-        let outline: Outline = serde_json::from_slice(file)
-            .map_err(|why| FileError::NoTokenizer { why: why.to_string() })?;
+        let outline: Outline =
+            serde_json::from_slice(file).map_err(|why| FileError::NoTokenizer(why.to_string()))?;
         if strips_ends(&outline.decoder) {
             let why = "its decoder strips the ends of tokens, which is not supported".into();
-            return Err(FileError::NoTokenizer { why });
+            return Err(FileError::NoTokenizer(why));
         }
         let Model { unk_token, unk_id } = outline.model;
         let token = unk_token.and_then(|name| self.id(&name)).or(unk_id);
@@ -204,7 +204,7 @@ impl HuggingFace {
 /// Appends the ids of a text to those before it.
 fn append(inner: &Tokenizer, text: &str, ids: &mut Vec<u32>) -> Result<(), EncodeError> {
     let encoding = inner.encode_fast(text, false);
-    let encoding = encoding.map_err(|why| EncodeError::Refused { why: why.to_string() })?;
+    let encoding = encoding.map_err(|why| EncodeError::Refused(why.to_string()))?;
     ids.extend_from_slice(encoding.get_ids());
     Ok(())
 }

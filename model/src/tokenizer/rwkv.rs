@@ -64,7 +64,7 @@ impl Trie {
         }
         let trie = Self::build(&entries)?;
         match trie.single.iter().position(|id| *id == 0) {
-            Some(byte) => Err(FileError::NoByte { byte }),
+            Some(byte) => Err(FileError::NoByte(byte)),
             None => Ok(trie),
         }
     }

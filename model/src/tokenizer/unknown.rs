@@ -26,10 +26,7 @@ pub enum EncodeError {
         /// The letter of the last symbol.
         last: char,
     },
-    /// The tokenizer's file has no token for some part, and no unknown token.
-    #[error("the tokenizer refuses the text: {why}")]
-    Refused {
-        /// The error of the crate `tokenizers`.
-        why: String,
-    },
+    /// The tokenizer's file has no token for some part, and no unknown token, says the crate `tokenizers`.
+    #[error("the tokenizer refuses the text: {0}")]
+    Refused(String),
 }

@@ -202,7 +202,7 @@ fn micro_batches_add_up_to_the_batch() {
     }
     let source = Arc::new(Dataset::open(&work(), 5, &[]).unwrap());
     let error = crate::trainer(&work(), source, Device::Cpu, Some(0)).err().unwrap();
-    assert!(matches!(error, TrainError::MicroBatch { batch: 8 }));
+    assert!(matches!(error, TrainError::MicroBatch(8)));
 }
 
 #[test]

@@ -86,8 +86,8 @@ fn tensors(vectors: &Vectors) -> Result<Vec<Check>> {
 /// Makes the tensor of one case by its method.
 fn tensor(vectors: &Vectors, case: &Value, name: &str) -> Result<Vec<f32>> {
     let method = case["method"].as_str().unwrap_or_default();
-    let method = Method::ALL.into_iter().find(|known| known.name() == method);
-    let method = method.context("a case of an unknown method")?;
+    let method = Method::NAMES.into_iter().find(|(_, known)| *known == method);
+    let (method, _) = method.context("a case of an unknown method")?;
     let ids = case["models"].as_array().context("a case without models")?;
     let ids: Vec<&str> = ids.iter().filter_map(Value::as_str).collect();
     let names: Vec<String> = ids.iter().map(|id| format!("in/{id}")).collect();

@@ -43,12 +43,9 @@ pub enum HeaderError {
     /// The file does not begin like a token file.
     #[error("it is not a token file: `intellect-node data tokenize` makes one of your file")]
     NoTokenFile,
-    /// A later version of this program made the file.
-    #[error("it is a token file of version {version}, this program reads 1: update intellect-node")]
-    Newer {
-        /// The version number in the header.
-        version: u8,
-    },
+    /// A later version of this program made the file, the one that the header names.
+    #[error("it is a token file of version {0}, this program reads 1: update intellect-node")]
+    Newer(u8),
     /// The header has numbers that no version of this program writes.
     #[error("its header is damaged: its {what} is {value}")]
     Damaged {
@@ -108,7 +105,7 @@ impl Header {
             return Err(HeaderError::NoTokenFile);
         };
         if version != VERSION {
-            return Err(HeaderError::Newer { version });
+            return Err(HeaderError::Newer(version));
         }
         let damaged = |what, value: u64| HeaderError::Damaged { what, value };
         let word = |at| u32::from_le_bytes(field(bytes, at));

@@ -40,15 +40,12 @@ pub enum Item {
 /// Why a document is not an item.
 #[derive(Debug, Error)]
 pub enum ItemError {
-    /// It has none of the three forms.
+    /// It has none of the three forms, for this reason.
     #[error(
-        "not an item ({why}): write {{\"context\": …, \"choices\": [… , …], \"gold\": 0}}, {{\"context\": …, \
+        "not an item ({0}): write {{\"context\": …, \"choices\": [… , …], \"gold\": 0}}, {{\"context\": …, \
          \"continuation\": …}} or {{\"text\": …}}"
     )]
-    Form {
-        /// What does not fit in any of them.
-        why: String,
-    },
+    Form(String),
     /// A template fails on the document.
     #[error("{key} fails: {why}")]
     Template {
@@ -57,18 +54,12 @@ pub enum ItemError {
         /// What is wrong with it, in a line.
         why: String,
     },
-    /// There is nothing to choose from, or too much.
-    #[error("{found} choices: give 2 to {CHOICES_MAX}")]
-    Choices {
-        /// How many choices the document has.
-        found: usize,
-    },
-    /// What is to be judged is empty.
-    #[error("{what} is empty, so there is nothing to judge")]
-    Empty {
-        /// A choice, the continuation or the text.
-        what: &'static str,
-    },
+    /// So many choices are nothing to choose from, or too much.
+    #[error("{0} choices: give 2 to {CHOICES_MAX}")]
+    Choices(usize),
+    /// What is to be judged is empty: a choice, the continuation or the text.
+    #[error("{0} is empty, so there is nothing to judge")]
+    Empty(&'static str),
     /// The right answer is none of the choices.
     #[error(
         "the right answer {found} is none of the {choices} choices: give its number from 0, or its text"
@@ -120,9 +111,8 @@ impl Item {
     /// # Errors
     /// Any of [`ItemError`].
     pub fn read(doc: &Json) -> Result<Self, ItemError> {
-        let wrong = |why: String| ItemError::Form { why };
         let Form { context, choices, gold, continuation, text } =
-            Form::deserialize(doc).map_err(|error| wrong(error.to_string()))?;
+            Form::deserialize(doc).map_err(|error| ItemError::Form(error.to_string()))?;
         match (context, choices, gold, continuation, text) {
             (Some(context), Some(choices), gold, None, None) => {
                 let gold = gold.map(|gold| Label { text: gold.to_string(), is_field: false });
@@ -132,7 +122,7 @@ impl Item {
                 Self::continuation(context, String::new(), continuation)
             }
             (None, None, None, None, Some(text)) => Self::text(text),
-            _ => Err(wrong("its keys are of none of the three forms".to_owned())),
+            _ => Err(ItemError::Form("its keys are of none of the three forms".to_owned())),
         }
     }
 
@@ -201,10 +191,10 @@ impl Item {
         label: Option<Label>,
     ) -> Result<Self, ItemError> {
         if !(2..=CHOICES_MAX).contains(&choices.len()) {
-            return Err(ItemError::Choices { found: choices.len() });
+            return Err(ItemError::Choices(choices.len()));
         }
         if choices.iter().any(String::is_empty) {
-            return Err(ItemError::Empty { what: "a choice" });
+            return Err(ItemError::Empty("a choice"));
         }
         let gold = label.map(|Label { text, is_field }| {
             let number = text.trim().parse().ok().filter(|number| *number < choices.len());
@@ -223,7 +213,7 @@ impl Item {
         continuation: String,
     ) -> Result<Self, ItemError> {
         if continuation.is_empty() {
-            return Err(ItemError::Empty { what: "the continuation" });
+            return Err(ItemError::Empty("the continuation"));
         }
         Ok(Self::Continuation { context, delimiter, continuation })
     }
@@ -231,7 +221,7 @@ impl Item {
     /// An item whose text is judged, if there is any.
     fn text(text: String) -> Result<Self, ItemError> {
         if text.is_empty() {
-            return Err(ItemError::Empty { what: "the text" });
+            return Err(ItemError::Empty("the text"));
         }
         Ok(Self::Text { text })
     }

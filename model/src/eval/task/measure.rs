@@ -68,20 +68,12 @@ pub enum MeasureError {
     /// A character of the item has no token.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The tokenizer makes nothing of what is to be judged.
-    #[error("{what:?} has no token behind its context, so there is nothing to judge")]
-    NoTokens {
-        /// The first characters of what is judged.
-        what: String,
-    },
-    /// The tokenizer makes nothing of a context, and knows no token that begins a document.
-    #[error(
-        "the tokenizer makes no token of the context {what:?}: name one that begins a document"
-    )]
-    NoContext {
-        /// The first characters of the context.
-        what: String,
-    },
+    /// The tokenizer makes nothing of what is to be judged, which begins like this.
+    #[error("{0:?} has no token behind its context, so there is nothing to judge")]
+    NoTokens(String),
+    /// The tokenizer makes nothing of a context that begins like this, and knows no token that begins a document.
+    #[error("the tokenizer makes no token of the context {0:?}: name one that begins a document")]
+    NoContext(String),
     /// What is to be judged is too long for the model.
     #[error(
         "an answer has {tokens} tokens, and the model reads {context} at once: leave the item out"
@@ -257,7 +249,7 @@ impl<'a> Examiner<'a> {
     fn text(&self, text: &str) -> Result<f64, MeasureError> {
         let tokens = self.tokens(text)?;
         if tokens.is_empty() {
-            return Err(no_tokens(text));
+            return Err(MeasureError::NoTokens(begin_of(text)));
         }
         let begin = self.tokenizer.encode("")?;
         let first = begin.len();
@@ -288,12 +280,11 @@ impl<'a> Examiner<'a> {
         let whole = self.tokens(&format!("{context}{continuation}"))?;
         let judged = whole.get(self.tokens(kept)?.len()..).unwrap_or_default().to_vec();
         if judged.is_empty() {
-            return Err(no_tokens(continuation));
+            return Err(MeasureError::NoTokens(begin_of(continuation)));
         }
         let context = self.tokenizer.encode(kept)?;
         if context.is_empty() {
-            let what = kept.chars().take(EXCERPT_CHARS).collect();
-            return Err(MeasureError::NoContext { what });
+            return Err(MeasureError::NoContext(begin_of(kept)));
         }
         Ok(Pair { context, judged })
     }
@@ -323,9 +314,9 @@ impl Sum {
     }
 }
 
-/// The error of a text without a token to judge.
-fn no_tokens(text: &str) -> MeasureError {
-    MeasureError::NoTokens { what: text.chars().take(EXCERPT_CHARS).collect() }
+/// The first characters of a text that is complained of.
+fn begin_of(text: &str) -> String {
+    text.chars().take(EXCERPT_CHARS).collect()
 }
 
 /// How many tokens two lists have in common at their begin.

@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 
+use safetensors::Dtype;
+
 use super::*;
 
 /// A tensor to save: its name, the type of its numbers, its shape, and its bytes.
@@ -153,7 +155,7 @@ fn golden() -> Vec<Saving> {
 }
 
 /// Opens a file with these bytes.
-fn opened(bytes: &[u8]) -> Result<(File, Vec<PthTensor>), PthError> {
+fn opened(bytes: &[u8]) -> Result<(File, Vec<(String, TensorInfo)>), PthError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.pth");
     fs::write(&path, bytes).unwrap();
@@ -165,15 +167,15 @@ fn what_pytorch_saves_is_found() {
     for form in [Form::Small, Form::Large] {
         let file = archive(form, &members(GOLDEN.to_vec(), &golden()));
         let (file, tensors) = opened(&file).unwrap();
-        let [emb, faaaa] = &tensors[..] else { panic!("{tensors:?}") };
+        let [(emb_name, emb), (faaaa_name, faaaa)] = &tensors[..] else { panic!("{tensors:?}") };
         assert_eq!(
-            (&emb.name[..], emb.dtype, &emb.shape[..]),
+            (&emb_name[..], emb.dtype, &emb.shape[..]),
             ("emb.weight", Dtype::BF16, &[3, 2][..])
         );
-        assert_eq!((&faaaa.name[..], faaaa.dtype), ("blocks.0.att.time_faaaa", Dtype::F32));
-        assert_eq!(emb.offset % 64, 0);
+        assert_eq!((&faaaa_name[..], faaaa.dtype), ("blocks.0.att.time_faaaa", Dtype::F32));
+        assert_eq!(emb.data_offsets.0 % 64, 0);
         let mut number = [0; 4];
-        file.read_exact_at(&mut number, faaaa.offset + 4).unwrap();
+        file.read_exact_at(&mut number, faaaa.data_offsets.0 as u64 + 4).unwrap();
         assert_eq!(f32::from_le_bytes(number), 257.0);
     }
     let found = pickle::tensors(&pickled(&golden()[..1])).unwrap();

@@ -22,9 +22,9 @@ pub(super) fn blend(
     let by_row = by_angles && merge.settings.by_row.is_yes();
     let group = if by_row { merge.row.max(1) } else { streams.count().max(1) };
     let factors = factors(merge, &mut streams, group)?;
-    let (mut sum, mut found, base) = (Vec::new(), Vec::new(), streams.base);
+    let (mut sum, mut found, bases) = (Vec::new(), Vec::new(), streams.bases);
     streams.pass(|at, blocks| {
-        Streams::examine(base, at, blocks, &mut found);
+        Streams::examine(bases, at, blocks, &mut found);
         sum.clear();
         sum.resize(blocks[0].len(), 0.0);
         for (run, group) in runs(at, sum.len(), group) {

@@ -33,9 +33,9 @@ pub(super) fn blend(
         rescale(merge.masks, &mut filters, &mut streams)?;
     }
     let (mut found, mut sum, mut mix) = (Vec::new(), Sum::default(), Vec::new());
-    let base_place = streams.base;
+    let bases = streams.bases;
     streams.pass(|at, blocks| {
-        Streams::examine(base_place, at, blocks, &mut found);
+        Streams::examine(bases, at, blocks, &mut found);
         Streams::subtract_base(blocks);
         let [base, deltas @ ..] = blocks else { return Ok(()) };
         for ((delta, filter), model) in deltas.iter_mut().zip(&mut filters).zip(&merge.models) {
