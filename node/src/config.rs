@@ -123,11 +123,6 @@ impl RunPrefix {
     pub(crate) fn whole(&self) -> Option<RunId> {
         RunId::from_hex(&self.0)
     }
-
-    /// The digits as they were typed, in lower case.
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// Why a command line makes no sense. Nothing has been started.

@@ -187,10 +187,9 @@ pub(crate) async fn checkpoint(
 ) -> Result<(Table, State), FetchError> {
     let mut download = PeerDownload::new(net, donors);
     let table = match stored_table(store, header, state).await {
-        Some(table) => Some(table),
-        None => table_of(net, &mut download, header, state).await,
+        Some(table) => table,
+        None => table_of(net, &mut download, header, state).await.ok_or(FetchError::Nobody)?,
     };
-    let table = table.ok_or(FetchError::Nobody)?;
     if header == Header::published(header.parameters) && table.has_momentum() {
         return Err(FetchError::Useless(Useless::Momentum));
     }
@@ -205,11 +204,7 @@ pub(crate) async fn checkpoint(
     let (mut fetched, present) = stored.ok_or(FetchError::Nobody)?;
     let pieces = pieces(&table);
     let want_bytes = header.parameters.saturating_mul(8);
-    let stored_bytes: u64 = present
-        .iter()
-        .filter_map(|piece| pieces.get(*piece))
-        .map(|piece| u64::from(piece.length))
-        .sum();
+    let stored_bytes = bytes_of(&pieces, &present);
     let mut have_bytes = stored_bytes;
     meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
     download.input(Input::Fetch(Want::Pieces(pieces, present)));
@@ -301,6 +296,12 @@ fn pieces(table: &Table) -> Vec<Piece> {
         }
     };
     table.pieces().iter().enumerate().map(piece).collect()
+}
+
+/// The length of those pieces that are here already, in bytes.
+fn bytes_of(pieces: &[Piece], present: &BTreeSet<usize>) -> u64 {
+    let present = present.iter().filter_map(|number| pieces.get(*number));
+    present.map(|piece| u64::from(piece.length)).sum()
 }
 
 /// The table that an earlier start has fetched, if it is the table of this very state.

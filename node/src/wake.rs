@@ -14,48 +14,31 @@ use crate::os;
 /// A loop that did not turn for longer was asleep: even a busy machine lets every program run sooner.
 const ASLEEP: Duration = Duration::from_secs(2);
 
-/// Counts the turns of a loop by the time between them.
+/// When a loop has turned last, on the clocks of the process and of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
-    /// When the loop has turned last.
-    last: Moment,
-}
-
-/// A moment on the clocks of the process and of the machine.
-#[derive(Clone, Copy, Debug)]
-struct Moment {
     /// It runs on while the process is stopped.
     process: Instant,
     /// Time since the machine started, its sleep included; 0 where the system does not report it.
     machine: Duration,
 }
 
-impl Moment {
-    fn now() -> Self {
-        Self { process: Instant::now(), machine: os::since_boot().unwrap_or_default() }
-    }
-
-    /// The longer one of both times, so that each kind of sleep counts.
-    fn since(self, earlier: Self) -> Duration {
-        let process = self.process.saturating_duration_since(earlier.process);
-        process.max(self.machine.saturating_sub(earlier.machine))
-    }
-}
-
 impl Turns {
     /// The first turn is measured from here.
     pub(crate) fn new() -> Self {
-        Self { last: Moment::now() }
+        Self { process: Instant::now(), machine: os::since_boot().unwrap_or_default() }
     }
 
     /// Notes a turn. Returns how long the process slept before it, if it did.
     pub(crate) fn turn(&mut self) -> Option<Duration> {
-        self.turn_at(Moment::now())
+        self.turn_at(Self::new())
     }
 
-    fn turn_at(&mut self, now: Moment) -> Option<Duration> {
-        let passed = now.since(self.last);
-        self.last = now;
+    fn turn_at(&mut self, now: Self) -> Option<Duration> {
+        let process = now.process.saturating_duration_since(self.process);
+        // The longer one of both times, so that each kind of sleep counts.
+        let passed = process.max(now.machine.saturating_sub(self.machine));
+        *self = now;
         (passed > ASLEEP).then_some(passed)
     }
 }
@@ -66,18 +49,21 @@ mod tests {
 
     #[test]
     fn a_sleep_is_seen_by_either_clock_and_a_busy_turn_is_none() {
-        let start = Moment { process: Instant::now(), machine: Duration::from_secs(100) };
-        let after = |process: u64, machine: u64| Moment {
+        let start = Turns { process: Instant::now(), machine: Duration::from_secs(100) };
+        let after = |process: u64, machine: u64| Turns {
             process: start.process + Duration::from_millis(process),
             machine: start.machine + Duration::from_millis(machine),
         };
-        let slept = |now| Turns { last: start }.turn_at(now);
+        let slept = |now| {
+            let mut turns = start;
+            turns.turn_at(now)
+        };
         assert_eq!(slept(after(500, 500)), None);
         assert_eq!(slept(after(2_000, 2_000)), None);
         assert_eq!(slept(after(41_000, 41_000)), Some(Duration::from_secs(41)), "it was stopped");
         assert_eq!(slept(after(10, 9_000)), Some(Duration::from_secs(9)), "the machine slept");
         assert_eq!(slept(after(3_000, 0)), Some(Duration::from_secs(3)), "there is no other clock");
-        let mut turns = Turns { last: start };
+        let mut turns = start;
         assert!(turns.turn_at(after(5_000, 5_000)).is_some());
         assert_eq!(turns.turn_at(after(5_500, 5_500)), None);
     }

@@ -169,13 +169,11 @@ struct Training {
     epoch: u64,
     /// The data of this peer in this epoch.
     stream: Stream,
-    /// The next step of this epoch's stream, and the first one that counts.
+    /// The next step of this epoch's stream.
     step: u64,
-    first: u64,
-    /// What was carried over from an epoch that was committed without us.
-    before: Done,
-    /// Tokens since the command, or since the last restart of the epoch.
-    tokens: u64,
+    /// What counts since the command or the last restart of the epoch, after what was carried over from an
+    /// epoch that was committed without us. Its time is only what was carried over.
+    done: Done,
     /// When the command came, or the epoch was restarted.
     began: Instant,
 }
@@ -193,11 +191,7 @@ struct Done {
 impl Training {
     /// All that counts towards the budget so far, what was carried over included.
     fn done(&self) -> Done {
-        Done {
-            steps: self.before.steps + (self.step - self.first),
-            tokens: self.before.tokens + self.tokens,
-            length: self.before.length + self.began.elapsed(),
-        }
+        Done { length: self.done.length + self.began.elapsed(), ..self.done }
     }
 }
 
@@ -269,10 +263,8 @@ impl Worker {
             Command::Train { epoch, tokens } => {
                 let seed = stream_seed(&self.config.run, epoch, &self.config.me);
                 let stream = Stream { seed, committed: tokens };
-                let (began, before) = (Instant::now(), std::mem::take(&mut self.carried));
-                let (step, first, tokens) = (0, 0, 0);
-                self.training =
-                    Some(Training { epoch, stream, step, first, before, tokens, began });
+                let (began, done) = (Instant::now(), std::mem::take(&mut self.carried));
+                self.training = Some(Training { epoch, stream, step: 0, done, began });
                 Ok(())
             }
             Command::Apply { header, update, spent } => self.apply(header, &update, &spent),
@@ -305,7 +297,8 @@ impl Worker {
         match self.trainer.step(&training.stream, training.step, position) {
             Ok(step) => {
                 training.step += 1;
-                training.tokens += step.tokens;
+                training.done.steps += 1;
+                training.done.tokens += step.tokens;
                 self.unspent = self.unspent.saturating_add(step.tokens);
                 #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
                 let weight = step.tokens as f64;
@@ -360,8 +353,7 @@ impl Worker {
             ));
         }
         training.step += 1;
-        training.first = training.step;
-        (training.before, training.tokens, training.began) = (Done::default(), 0, Instant::now());
+        (training.done, training.began) = (Done::default(), Instant::now());
         self.local.copy_from_slice(self.agreed.theta());
         self.trainer.model().load(&self.local).map_err(|error| error.to_string())?;
         (self.unspent, self.unspent_loss) = (0, 0.0);

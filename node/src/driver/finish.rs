@@ -42,7 +42,7 @@ pub(super) struct Finish {
     /// end.
     stop_tokens: Option<u64>,
     /// The goal that was reached first, and whether an earlier start had reached it.
-    reached: Option<(Goal, bool)>,
+    pub(super) reached: Option<(Goal, bool)>,
     /// The wait for peers that are behind. It ends as soon as leaving begins.
     lingering: Option<Linger>,
     /// Until when this node waits for the end of an open ring or vote, once it leaves.
@@ -50,7 +50,7 @@ pub(super) struct Finish {
     /// Whether the state has said goodbye, so that nothing is left to wait for.
     over: bool,
     /// Whether the node starts again after its end.
-    restarts: bool,
+    pub(super) restarts: bool,
     /// The epoch whose update no peer has.
     pub(super) lost: Option<u64>,
 }
@@ -105,11 +105,6 @@ impl Finish {
         (self.over, self.restarts) = (true, self.leaving.is_none());
     }
 
-    /// Whether the node starts again after its end.
-    pub(super) fn restarts(&self) -> bool {
-        self.restarts
-    }
-
     /// When the loop must look at this again, if it ends or waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let lingering = self.lingering.as_ref().map(|linger| linger.until);
@@ -145,11 +140,6 @@ impl Finish {
         self.lingering = Some(Linger::new(now));
         self.reached = Some((goal, before));
         Some(goal)
-    }
-
-    /// The goal that was reached, and whether an earlier start had reached it.
-    pub(super) fn reached(&self) -> Option<(Goal, bool)> {
-        self.reached
     }
 
     /// Whether the run was complete before this start.
@@ -212,12 +202,12 @@ mod tests {
         assert_eq!(finish.reach(5, 0, false, now), Some(Goal::Epochs));
         assert!(finish.is_reached());
         assert_eq!(finish.reach(6, 0, false, now), None);
-        assert_eq!(finish.reached(), Some((Goal::Epochs, false)));
+        assert_eq!(finish.reached, Some((Goal::Epochs, false)));
         let mut endless = Finish::new(None, None);
         assert_eq!(endless.reach(u64::MAX, u64::MAX, false, now), None);
         let mut both = Finish::new(Some(1), Some(100));
         assert_eq!(both.reach(1, 100, true, now), Some(Goal::Tokens), "complete for everybody");
-        assert_eq!(both.reached(), Some((Goal::Tokens, true)));
+        assert_eq!(both.reached, Some((Goal::Tokens, true)));
     }
 
     #[test]

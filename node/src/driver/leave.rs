@@ -187,11 +187,11 @@ impl Driver {
         }
         self.stop.cancel();
         drop(tokio::time::timeout(CLOSE, net.task).await);
-        if self.finish.restarts() {
+        if self.finish.restarts {
             self.tell.led_back();
             return Ended::LedBack;
         }
-        match self.finish.reached() {
+        match self.finish.reached {
             Some((Goal::Tokens, before)) => {
                 let newest = Arc::clone(&self.buffers.newest);
                 let stored = self.buffers.saved.contains_key(&newest.table.state());

@@ -228,8 +228,8 @@ fn is_sure(found: &Found, prefix: Option<&RunPrefix>) -> Result<(), EnterError> 
     let organisers: BTreeSet<_> = found.values().map(|(m, _)| m.run.organiser).collect();
     let is_ambiguous = organisers.len() > 1;
     match prefix {
-        Some(prefix) if is_ambiguous && prefix.as_str().len() < SURE_DIGITS => {
-            let (prefix, offered) = (prefix.as_str().to_owned(), list(found));
+        Some(prefix) if is_ambiguous && prefix.0.len() < SURE_DIGITS => {
+            let (prefix, offered) = (prefix.0.clone(), list(found));
             Err(EnterError::Unsure { prefix, digits: SURE_DIGITS, offered })
         }
         _ => Ok(()),
@@ -259,7 +259,7 @@ fn pick(mut found: Found, prefix: Option<&RunPrefix>) -> Result<(Manifest, Strin
     match (found.pop_first(), prefix) {
         (Some((_, chosen)), _) => Ok(chosen),
         (None, Some(prefix)) if !all.is_empty() => {
-            let prefix = prefix.as_str().to_owned();
+            let prefix = prefix.0.clone();
             Err(EnterError::NoSuchRun { prefix, offered: format!("\n{all}") })
         }
         (None, _) => Err(EnterError::Offers(net::OfferError::NoEntry)),
@@ -297,6 +297,6 @@ mod tests {
         assert!(is_sure(&of_one, Some(&short)).is_ok() && is_sure(&of_two, None).is_ok());
         assert!(is_sure(&of_two, Some(&long)).is_ok());
         let error = is_sure(&of_two, Some(&short)).unwrap_err().to_string();
-        assert!(error.contains("16 digits") && error.contains(short.as_str()), "{error}");
+        assert!(error.contains("16 digits") && error.contains(&short.0), "{error}");
     }
 }

@@ -20,7 +20,7 @@ use intellect_protocol::message::Request;
 use tokio::task::spawn_blocking;
 
 use super::peer_download::PeerDownload;
-use super::{ALONE, RETRY, RETRY_MAX, whole};
+use super::{ALONE, RETRY, RETRY_MAX, bytes_of, whole};
 use crate::net::Handle;
 use crate::store::{Store, StoreError};
 use crate::tell::{Meter, Progress};
@@ -129,8 +129,7 @@ pub(crate) async fn data(
         Ok::<_, StoreError>((Arc::new(part), present))
     };
     let (part, present) = spawn_blocking(open).await??;
-    let of_present = present.iter().filter_map(|number| pieces.get(*number));
-    let mut have_bytes = of_present.map(|piece| u64::from(piece.length)).sum();
+    let mut have_bytes = bytes_of(&pieces, &present);
     let want_bytes = file.bytes;
     meter.show(Progress { have_bytes, want_bytes, donors: download.donors() });
     download.hash_by(move |number, bytes| tree::value_of(file.bytes, number, bytes));

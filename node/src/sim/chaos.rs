@@ -166,10 +166,8 @@ impl Harm {
 
 /// Takes the link of a peer up or down, and changes nothing else of it.
 fn up(peer: usize, up: bool) -> Action {
-    Action::Links(Change::Access {
-        peer,
-        link: AccessLink { up: Some(up), ..AccessLink::default() },
-    })
+    let link = AccessLink { up: Some(up), ..AccessLink::default() };
+    Action::Links(Change::Access { peer, link })
 }
 
 /// The state of chaos, before, during and after its time. It decides what happens; the process

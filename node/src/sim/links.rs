@@ -155,9 +155,7 @@ impl Links {
 
     /// Rate, delay and loss of a peer's access link.
     pub(crate) fn access(&self, index: usize) -> (u64, Duration, f64) {
-        self.ports
-            .get(index)
-            .map_or_else(Default::default, |port| (port.rate, port.delay, port.loss))
+        self.ports.get(index).map(|port| (port.rate, port.delay, port.loss)).unwrap_or_default()
     }
 
     /// Whether packets that `from` sends can reach `to`. The other direction may differ, by a black

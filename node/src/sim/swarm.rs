@@ -54,12 +54,12 @@ pub(super) fn run(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
             write!(out, "{}", row(&summary, enough))?;
         }
         out.flush()?;
-        counts.add(&summary);
-        if let Some(folder) = &folder {
-            counts.write(&folder.path).map_err(cannot("write to", &folder.path))?;
-        }
         if !summary.failures.is_empty() || (enough && !summary.holds()) {
             failed += 1;
+        }
+        counts.classes.push(summary);
+        if let Some(folder) = &folder {
+            counts.write(&folder.path).map_err(cannot("write to", &folder.path))?;
         }
     }
     let classes = if number == 1 { "1 class".to_owned() } else { format!("{number} classes") };

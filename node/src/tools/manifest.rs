@@ -256,8 +256,11 @@ fn refuse_what_cannot_be(args: &ManifestNewArgs, weights: &Path) -> Result<(), O
     if weights == args.out {
         return Err(OfflineError::WeightsName { path: weights.to_owned() });
     }
-    refuse_to_overwrite(&args.out)?;
-    refuse_to_overwrite(weights)?;
+    for path in [args.out.as_path(), weights] {
+        if path.exists() {
+            return Err(OfflineError::Exists { path: path.to_owned() });
+        }
+    }
     if args.from_hf.is_some() && !sets(args, "train.lr") {
         return Err(OfflineError::NoRate);
     }
@@ -403,14 +406,6 @@ pub(crate) fn work(named: &[PathBuf]) -> Result<Work, DataError> {
             Ok(work)
         }
     }
-}
-
-/// Refuses a path that exists, before work is done for it.
-fn refuse_to_overwrite(path: &Path) -> Result<(), OfflineError> {
-    if path.exists() {
-        return Err(OfflineError::Exists { path: path.to_owned() });
-    }
-    Ok(())
 }
 
 /// Writes a file that must not exist yet.

@@ -78,13 +78,11 @@ async fn show(args: &ReplayArgs, player: Player, out: &mut dyn Write) -> Result<
     if let Some(peer) = player.first_writer() {
         stage.seen_by(peer.clone());
     }
-    let page = match Page::open(&args.page)? {
-        Some(page) => {
-            print(out, format_args!("{}\n", page.sentence()))?;
-            Some(tokio::spawn(page.serve(seen.clone())))
-        }
-        None => None,
-    };
+    let page = Page::open(&args.page)?;
+    if let Some(page) = &page {
+        print(out, format_args!("{}\n", page.sentence()))?;
+    }
+    let page = page.map(|page| tokio::spawn(page.serve(seen.clone())));
     let screen = args.tui && screen::is_fit(out)?;
     let (stop, played) = start(player, stage, speed)?;
     let lines = args.lines || page.is_none() || (args.tui && !screen);

@@ -146,8 +146,7 @@ pub(super) fn tokenizer_file(
     checkpoint: &Path,
     manifest: &Manifest,
 ) -> Option<PathBuf> {
-    let stored =
-        if manifest.vocabulary().is_some() { beside(checkpoint, store::TOKENIZER) } else { None };
+    let stored = manifest.vocabulary().and_then(|_| beside(checkpoint, store::TOKENIZER));
     named.map(Path::to_owned).or(stored)
 }
 

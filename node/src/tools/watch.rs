@@ -142,7 +142,8 @@ async fn show(
     crowd: usize,
 ) -> Result<(), WatchError> {
     let mut interrupts = os::Interrupts::new().map_err(WatchError::Start)?;
-    let key = key()?;
+    // Keys of watchers are for this process only, and never stored.
+    let key = Identity::random().map_err(WatchError::Start)?;
     let path = folder.as_ref().map(|folder| folder.events());
     let sink = Sink::open(path.as_deref(), writer(path.as_deref(), key.peer()));
     let sink = sink.map_err(cannot("write to", path.as_deref().unwrap_or(&PathBuf::new())))?;
@@ -157,7 +158,7 @@ async fn show(
         tasks.spawn(write(folder, console.clone(), seen.clone()));
     }
     for _ in 1..crowd {
-        let (target, key) = (target.clone(), self::key()?);
+        let (target, key) = (target.clone(), Identity::random().map_err(WatchError::Start)?);
         let console =
             Console::new(Sink::new(None, key.peer().into()), Voice::Quiet, PathBuf::new());
         tasks.spawn(async move {
@@ -177,11 +178,6 @@ async fn show(
         tracing::warn!(%error, "the folder is not written");
     }
     ended
-}
-
-/// A key for this process only, which is never stored.
-fn key() -> Result<Identity, WatchError> {
-    Identity::random().map_err(WatchError::Start)
 }
 
 /// The name under which events are written: that of the first start in a folder, since a replay

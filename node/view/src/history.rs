@@ -175,8 +175,8 @@ impl History {
             number(picture.node.measured(head.sent_bytes)),
             number(picture.node.measured(head.received_bytes)),
             // The held-out loss and its floor come later, by `Evaluated`.
-            Cell::NONE,
-            Cell::NONE,
+            cell(None),
+            cell(None),
         ];
         let row = Row { epochs: 1, epoch: head.epoch, t_ms: head.t_ms, tokens: head.tokens, cells };
         let whole = self.merged.max(1);
@@ -268,9 +268,6 @@ impl Row {
 }
 
 impl Cell {
-    /// A cell of epochs that lack the number.
-    const NONE: Self = Self { min: f32::NAN, max: f32::NAN, last: f32::NAN };
-
     /// Both in order. `f32::min` and `f32::max` take the number where the other one is none.
     fn and(self, later: Self) -> Self {
         let last = if later.last.is_nan() { self.last } else { later.last };

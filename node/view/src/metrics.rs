@@ -10,10 +10,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{
-    picture::{Peer, Picture},
-    record::Text,
-};
+use crate::{picture::Picture, record::Text};
 
 /// All metrics of a picture, in the table's order. A metric whose number is unknown is left out
 /// with its heading: a 0 would be a measurement.
@@ -40,9 +37,10 @@ pub(crate) fn text(picture: &Picture) -> String {
     out
 }
 
-/// The samples of a metric: pairs of label and value, and the number.
+/// A sample of a metric: pairs of label and value, and the number.
+type Sample = (Vec<(&'static str, String)>, f64);
 /// One metric has several where its labels differ, as one for each peer.
-type Samples = Vec<(Vec<(&'static str, String)>, f64)>;
+type Samples = Vec<Sample>;
 /// Name without prefix, help, and how to read it off the picture. As Prometheus asks for, a counter
 /// is named `…_total`, and nothing else is.
 type Metric = (&'static str, &'static str, fn(&Picture) -> Samples);
@@ -75,8 +73,7 @@ const METRICS: &[Metric] = &[
     ("received_bytes_total", "Bulk bytes received.", |p| measured(p, p.counts.received_bytes)),
     ("commits_total", "Epochs that this node committed live.", |p| one(p.counts.commits as f64)),
     ("aborted_attempts_total", "Attempts without a decision.", |p| {
-        let row = |(phase, n): (&Text, &u64)| (vec![("phase", phase.to_string())], *n as f64);
-        p.counts.aborted.iter().map(row).collect()
+        p.counts.aborted.iter().map(|(phase, n)| labelled("phase", phase, *n as f64)).collect()
     }),
     ("left_out_total", "Epochs committed without this node.", |p| measured(p, p.counts.left_out)),
     ("forks_total", "Meetings with another lineage.", |p| one(p.counts.forks as f64)),
@@ -91,16 +88,11 @@ const METRICS: &[Metric] = &[
         one(p.agreement.differing as f64)
     }),
     ("peer_tokens_total", "Committed tokens of a peer, as seen here.", |p| {
-        let row =
-            |(peer, seen): (&Text, &Peer)| (vec![("peer", peer.to_string())], seen.tokens as f64);
-        p.peers.iter().map(row).collect()
+        p.peers.iter().map(|(peer, seen)| labelled("peer", peer, seen.tokens as f64)).collect()
     }),
     ("peer_round_trip_seconds", "Smoothed round trip to a peer.", |p| {
-        let row = |(peer, seen): (&Text, &Peer)| {
-            let labels = vec![("peer", peer.to_string())];
-            Some((labels, seen.rtt_ms? as f64 / 1_000.0))
-        };
-        p.peers.iter().filter_map(row).collect()
+        let timed = p.peers.iter().filter_map(|(peer, seen)| Some((peer, seen.rtt_ms?)));
+        timed.map(|(peer, ms)| labelled("peer", peer, ms as f64 / 1_000.0)).collect()
     }),
     ("epoch_part_seconds", "Where the time of the last epoch went.", |p| {
         let times = &p.head.times;
@@ -112,20 +104,22 @@ const METRICS: &[Metric] = &[
             ("vote", times.vote),
             ("apply", times.apply),
         ];
-        let row = |(part, ms): (&str, Option<u64>)| {
-            Some((vec![("part", part.to_owned())], ms? as f64 / 1_000.0))
-        };
-        parts.into_iter().filter_map(row).collect()
+        let timed = parts.into_iter().filter_map(|(part, ms)| Some((part, ms?)));
+        timed.map(|(part, ms)| labelled("part", part, ms as f64 / 1_000.0)).collect()
     }),
     ("reachability", "How others reach this node.", |p| {
-        let row = |state: &Text| (vec![("state", state.to_string())], 1.0);
-        p.node.reachability.iter().map(row).collect()
+        p.node.reachability.iter().map(|state| labelled("state", state, 1.0)).collect()
     }),
     ("build_info", "Version and device of the node.", |p| {
         let text = |text: &Option<Text>| text.as_ref().map(Text::to_string).unwrap_or_default();
         vec![(vec![("version", text(&p.node.version)), ("device", text(&p.node.device))], 1.0)]
     }),
 ];
+
+/// One of several samples of a metric, by what is its own.
+fn labelled(label: &'static str, value: impl ToString, number: f64) -> Sample {
+    (vec![(label, value.to_string())], number)
+}
 
 /// One sample without further labels.
 fn one(value: f64) -> Samples {

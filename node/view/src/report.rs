@@ -250,13 +250,9 @@ impl Report {
         let Self { setup, origin, results, .. } = self;
         let state = results.table.last().and_then(|row| row.state.as_ref());
         let loss = |end: &Option<Evaluation>| {
-            end.as_ref().map_or_else(
-                || "not measured".to_owned(),
-                |end| {
-                    let error = end.error.map_or_else(String::new, |se| format!(" ± {se:.4}"));
-                    format!("{:.4}{error} over {} tokens", end.loss, end.tokens)
-                },
-            )
+            let Some(end) = end else { return "not measured".to_owned() };
+            let error = end.error.map_or_else(String::new, |se| format!(" ± {se:.4}"));
+            format!("{:.4}{error} over {} tokens", end.loss, end.tokens)
         };
         let commands: Vec<&str> = origin.command.0.iter().map(Text::as_str).collect();
         let mut facts = vec![

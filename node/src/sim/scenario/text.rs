@@ -137,9 +137,8 @@ impl Step {
     /// A cut between the named peers and all others; neither side may be empty.
     fn cut(&self, peers: usize) -> Result<Change, String> {
         let named = self.peers.as_deref().unwrap_or_default();
-        let group =
-            named.iter().map(|peer| known(*peer, peers)).collect::<Result<BTreeSet<_>, _>>();
-        let group = group?;
+        let group = named.iter().map(|peer| known(*peer, peers));
+        let group = group.collect::<Result<BTreeSet<_>, _>>()?;
         if group.is_empty() || group.len() == peers {
             return Err("say which `peers` are cut off from the others, as in [0, 1]".to_owned());
         }

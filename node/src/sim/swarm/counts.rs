@@ -15,30 +15,13 @@ pub(super) struct Counts {
     /// The seeds, of which the last one is excluded.
     seeds: Range<u64>,
     /// The classes that have ended, in order.
-    classes: Vec<Class>,
-}
-
-/// The counts of one class of faults.
-struct Class {
-    /// Its name, as `--faults` takes it.
-    name: String,
-    /// The numbers by their names, in the order of the columns.
-    numbers: Vec<(&'static str, u64)>,
-    /// The seeds that failed, in words.
-    failures: Vec<String>,
+    pub(super) classes: Vec<Summary>,
 }
 
 impl Counts {
     /// The counts before any class has run.
     pub(super) fn new(peers: usize, seeds: &Range<u64>) -> Self {
         Self { peers, seeds: seeds.clone(), classes: Vec::new() }
-    }
-
-    /// Adds a class that has ended.
-    pub(super) fn add(&mut self, summary: &Summary) {
-        let failures = summary.failures.iter().map(ToString::to_string).collect();
-        let (name, numbers) = (summary.faults.to_string(), numbers(summary));
-        self.classes.push(Class { name, numbers, failures });
     }
 
     /// Writes both files, with all classes so far.
@@ -49,12 +32,13 @@ impl Counts {
     }
 
     fn json(&self) -> Value {
-        let class = |class: &Class| {
-            let mut fields = Map::from_iter([("class".to_owned(), json!(class.name))]);
-            fields.extend(
-                class.numbers.iter().map(|(key, number)| ((*key).to_owned(), json!(number))),
-            );
-            fields.insert("failures".to_owned(), json!(class.failures));
+        let class = |class: &Summary| {
+            let name = class.faults.to_string();
+            let mut fields = Map::from_iter([("class".to_owned(), json!(name))]);
+            let numbers = numbers(class).into_iter();
+            fields.extend(numbers.map(|(key, number)| (key.to_owned(), json!(number))));
+            let failures: Vec<String> = class.failures.iter().map(ToString::to_string).collect();
+            fields.insert("failures".to_owned(), json!(failures));
             Value::Object(fields)
         };
         json!({
@@ -68,18 +52,18 @@ impl Counts {
 
     /// The counts as a table, a row for each class.
     fn csv(&self) -> String {
-        let keys = self.classes.iter().take(1).flat_map(|class| &class.numbers);
+        let keys = self.classes.iter().take(1).flat_map(numbers);
         let header: String = keys.map(|(key, _)| format!(",{key}")).collect();
-        let row = |class: &Class| {
-            let numbers: String =
-                class.numbers.iter().map(|(_, number)| format!(",{number}")).collect();
-            format!("{}{numbers}\n", class.name)
+        let row = |class: &Summary| {
+            let cells: String =
+                numbers(class).iter().map(|(_, number)| format!(",{number}")).collect();
+            format!("{}{cells}\n", class.faults)
         };
         format!("class{header}\n") + &self.classes.iter().map(row).collect::<String>()
     }
 }
 
-/// The columns: seeds, then counts over all seeds that held.
+/// The columns of a class, each with its name: seeds, then counts over all seeds that held.
 fn numbers(summary: &Summary) -> Vec<(&'static str, u64)> {
     let Summary { total, held, failures, .. } = summary;
     vec![
@@ -114,7 +98,7 @@ mod tests {
     fn both_files_have_a_row_for_each_class() {
         let mut counts = Counts::new(2, &(0..1));
         for faults in [Faults::Clean, Faults::Lossy] {
-            counts.add(&sim::swarm(2, 0..1, faults, 1));
+            counts.classes.push(sim::swarm(2, 0..1, faults, 1));
         }
         let folder = tempfile::tempdir().unwrap();
         counts.write(folder.path()).unwrap();

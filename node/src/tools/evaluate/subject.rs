@@ -115,11 +115,8 @@ impl Subject {
     ) -> Result<Self, EvaluateError> {
         let (theta, mut lines) = match origin {
             Candidate::Folder(folder) => {
-                let theta = import::read(&folder)?.theta;
-                (
-                    theta,
-                    vec![format!("model          {} in {}", named(&work.model), folder.display())],
-                )
+                let line = format!("model          {} in {}", named(&work.model), folder.display());
+                (import::read(&folder)?.theta, vec![line])
             }
             Candidate::State { manifest, front, .. } => {
                 let (header, state) = (*front.table.header(), front.table.state());

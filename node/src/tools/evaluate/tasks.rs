@@ -127,10 +127,7 @@ pub(super) fn measure(
         }
         write(out, &lines(task, subject, &answers))?;
     }
-    match details {
-        Some(details) => details.finish(out),
-        None => Ok(()),
-    }
+    details.map_or(Ok(()), |details| details.finish(out))
 }
 
 /// What was measured on a task, in lines.

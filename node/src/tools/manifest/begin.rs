@@ -91,21 +91,17 @@ impl Begin {
         match self {
             Self::Anew => Vec::new(),
             Self::Model { weights, untied } => {
-                let mut lines = Vec::new();
-                if *untied {
-                    lines.push(
-                        "its head was its embedding: from here on the two are trained separately"
-                            .into(),
-                    );
-                }
+                let separate =
+                    "its head was its embedding: from here on the two are trained separately";
+                let separate = untied.then(|| separate.to_owned());
                 let (context, most) = (manifest.work.model.context, weights.model.context);
-                if context < most {
-                    lines.push(format!(
+                let shorter = (context < most).then(|| {
+                    format!(
                         "it reads {context} tokens at once here, and can read {most}: --set \
                          model.context={most} asks for them all"
-                    ));
-                }
-                lines
+                    )
+                });
+                separate.into_iter().chain(shorter).collect()
             }
             Self::After(before) => vec![
                 format!(

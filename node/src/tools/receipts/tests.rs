@@ -151,7 +151,7 @@ impl Kit {
         out
     }
 
-    /// Writes these items as a file    /// Writes these items as a file that the third peer has signed, and verifies it.
+    /// Writes these items as a file that the third peer has signed, and verifies it.
     fn verify(&self, manifest: &Manifest, items: &[Item]) -> Result<String, String> {
         let key = voters()[2].clone();
         let cover = Cover { peer: key.peer(), exporter: key.peer() };

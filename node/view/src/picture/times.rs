@@ -51,21 +51,16 @@ impl Times {
             wait: between(open.ready_ms, first),
             retry: between(first, last),
             ring: since(last),
-            vote: None,
-            apply: None,
             sync: commit.sync_ms,
+            ..Self::default()
         };
-        times.measured(commit);
-        times
-    }
-
-    /// Takes what the node measured by its own clock, if it did.
-    fn measured(&mut self, commit: &Commit) {
-        let Some(ring) = commit.ring_ms else { return };
+        // What the node measured by its own clock, if it did.
+        let Some(ring) = commit.ring_ms else { return times };
         // The node's ring begins with the first roster, and contains the attempts without a decision.
-        let retry = self.retry.unwrap_or_default().min(ring);
-        (self.train, self.wait) = (commit.train_ms, commit.wait_ready_ms);
-        (self.retry, self.ring) = (Some(retry), Some(ring - retry));
-        (self.vote, self.apply) = (commit.vote_ms, commit.apply_ms);
+        let retry = times.retry.unwrap_or_default().min(ring);
+        (times.train, times.wait) = (commit.train_ms, commit.wait_ready_ms);
+        (times.retry, times.ring) = (Some(retry), Some(ring - retry));
+        (times.vote, times.apply) = (commit.vote_ms, commit.apply_ms);
+        times
     }
 }

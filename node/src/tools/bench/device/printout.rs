@@ -41,17 +41,12 @@ impl<'a> Printout<'a> {
         if self.as_json {
             return self.line(&json!({"part": self.part, "of": of, "begins": true}));
         }
-        write!(self.out, "{} {of}: ", self.part)?;
-        self.out.flush()
+        self.print(&format!("{} {of}: ", self.part))
     }
 
     /// Shows a person that the task is still running.
     pub(super) fn waits(&mut self) -> io::Result<()> {
-        if self.as_json {
-            return Ok(());
-        }
-        write!(self.out, ".")?;
-        self.out.flush()
+        if self.as_json { Ok(()) } else { self.print(".") }
     }
 
     /// Reports the result of the task that began last. In JSON, `right` is null for a task that was
@@ -81,8 +76,7 @@ impl<'a> Printout<'a> {
         let why = why.map(|why| format!("{head}{why}"));
         let parts = [words, why.unwrap_or_default()];
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        writeln!(self.out, "{}", parts.join("; "))?;
-        self.out.flush()
+        self.print(&(parts.join("; ") + "\n"))
     }
 
     /// Prints the last line, which names all that was wrong or left out.
@@ -108,9 +102,14 @@ impl<'a> Printout<'a> {
         if wrong.is_empty() { Ok(()) } else { Err(BenchError::Wrong { what: wrong }) }
     }
 
-    /// One JSON object as a whole line, which readers of a pipe see at once.
+    /// One JSON object as a whole line.
     fn line(&mut self, line: &Value) -> io::Result<()> {
-        writeln!(self.out, "{line}")?;
+        self.print(&format!("{line}\n"))
+    }
+
+    /// A text that a person, and a reader of a pipe, sees at once.
+    fn print(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())?;
         self.out.flush()
     }
 }

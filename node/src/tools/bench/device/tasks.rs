@@ -367,7 +367,8 @@ fn weights(specs: &[Spec]) -> Vec<f32> {
     weights
 }
 
-/// Takes half of the device's free memory, and asks for scores that do not fit the rest.
+/// Takes half of the device's free memory, and takes a step that needs more than the rest: its
+/// scores are several tensors of the greatest size.
 /// CubeCL alone would go on with what was in memory before.
 ///
 /// It is right that the step fails as [`TrainError::Lost`], and that everything after it is

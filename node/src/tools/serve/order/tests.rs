@@ -142,6 +142,8 @@ fn what_does_not_fit_into_the_context_is_refused_and_never_cut() {
     let long = order(16, 1);
     assert_eq!(long.as_ref().unwrap_err().json()["error"]["code"], "context_length_exceeded");
     assert!(said(long).contains("17 tokens, and this model reads at most 16"));
+    let usual = completion(&json!({ "prompt": "a".repeat(16) }));
+    assert!(said(usual).contains("this model reads at most 16"));
     let most = order(15, 1).unwrap();
     assert_eq!(most.sampling.tokens, 1, "the token that is written last is not read");
     assert!(said(order(15, 2)).contains("room for 1"));
