@@ -2,7 +2,7 @@
 //!
 //! The predecessor may send nothing for T_quiet = clamp(8 × median frame gap + 4·rtt, 0.5 s, 2 s), the successor may take
 //! nothing for 2 s, and both for 5 s before the first item. Then the ring ends, and the neighbour counts as quiet. It
-//! counts as lost only if its stream ended, after max(2·rtt, 0.1 s). A ring of minutes is worth a longer wait, for a
+//! counts as lost only if its stream ended: a predecessor after max(2·rtt, 0.1 s). A ring of minutes is worth a longer wait, for a
 //! wireless link that drops: both bounds are at least a 16th of what it takes at 10 Mbit/s, up to 7 s.
 
 use std::time::Duration;
