@@ -33,7 +33,7 @@ use super::{
 pub(super) enum Dial {
     /// For messages. If it fails, the next one waits longer.
     Messages,
-    /// A ring waits for it to begin.
+    /// For the stream that a ring waits for.
     Ring(RingDial),
     /// It only tests whether rings can have a connection of their own.
     Trial,

@@ -132,11 +132,8 @@ impl State {
             Some(Location::Update(name)) if begins => out.push(Output::Read(name)),
             Some(_) if begins => self.on_update(now, name, out),
             Some(_) => {}
-            None => {
-                let donors = self.living_first(now, from);
-                let more = |donors| Output::UpdateDonors(name.digest, donors);
-                out.push(if begins { Output::FetchUpdate(name, donors) } else { more(donors) });
-            }
+            None if begins => out.push(Output::FetchUpdate(name, self.living_first(now, from))),
+            None => out.push(Output::UpdateDonors(name.digest, self.living_first(now, from))),
         }
     }
 
@@ -202,8 +199,8 @@ impl State {
         self.fetch_ahead(now, out);
     }
 
-    /// Fetches the update that the outer step waits for, if it waits. All live peers are asked:
-    /// most of those that have decided the epoch have its update.
+    /// Fetches the update that the outer step waits for, if it waits. A replay knows who has it;
+    /// otherwise all live peers are asked: most of those that have decided the epoch have its update.
     pub(super) fn fetch_unapplied(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some((apply, fetches)) = &mut self.steps.unapplied else { return };
         let name = Name { epoch: apply.epoch, digest: apply.update };
@@ -211,8 +208,10 @@ impl State {
             return;
         }
         *fetches += 1;
-        let living = self.peer.table().live(now).map(|(peer, _)| *peer).collect();
-        self.fetch(now, name, living, out);
+        let replayed = self.steps.ahead.pop_front_if(|next| next.update == name.digest);
+        let living = || self.peer.table().live(now).map(|(peer, _)| *peer).collect();
+        let donors = replayed.map_or_else(living, |next| next.donors);
+        self.fetch(now, name, donors, out);
     }
 
     /// A fetch has ended; the outer step may be waiting for it.

@@ -10,6 +10,7 @@ use crate::consensus::epoch::Apply;
 use crate::consensus::{epoch, sync};
 use crate::history::lineage::{Capacity, LocalPeer, Validator};
 use crate::history::log::Recovered;
+use crate::machine::output::Replayed;
 use crate::message::QuorumRule;
 
 /// A file of the run's data that is handed out.
@@ -125,6 +126,24 @@ fn an_update_on_its_way_comes_from_all_that_have_it_by_now() {
     assert_eq!(named(&mut state, 3), ["donors 3"]);
     assert_eq!(step(&mut state, now, Input::UpdateCame(NAME)), ["keep 1"]);
     assert!(named(&mut state, 4).is_empty(), "it is here");
+}
+
+/// Two updates that wait for their votes leave a replay no room to fetch ahead.
+#[test]
+fn r28_a_replay_without_room_to_fetch_ahead_asks_the_donors_that_it_was_given() {
+    let (mut state, mut out, now) = (state(), Vec::new(), Time::ZERO);
+    for n in [8, 9] {
+        state.hold(Name { epoch: 2, digest: Digest([n; 32]) }, &mut out);
+    }
+    let donors = vec![PeerId([4; 32]), PeerId([3; 32])];
+    let replayed = Replayed { epoch: 1, update: NAME.digest, donors: donors.clone() };
+    state.decide(now, peer::Output::Replay(vec![replayed]), &mut out);
+    assert!(described(&out).is_empty(), "{out:?}");
+    state.decide(now, apply(), &mut out);
+    assert!(
+        matches!(&out[..], [.., Output::FetchUpdate(NAME, from)] if *from == donors),
+        "{out:?}"
+    );
 }
 
 #[test]
