@@ -1,13 +1,17 @@
 //! The words of a command line, before `clap` reads them.
 //!
 //! An address without an option before it is meant as an entry point. A negative number is a value and not an option,
-//! so that the option before it can say which numbers it takes.
+//! so that the option before it can say which numbers it takes. A word such as `join` is no command, and the error
+//! names the line that is meant.
 
 use std::{env, ffi::OsString};
 
-use clap::{Command, CommandFactory as _, FromArgMatches as _};
+use clap::{
+    Command, CommandFactory as _, FromArgMatches as _,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
-use super::Cli;
+use super::{Cli, NODE};
 
 /// Reads the command line of this process. A wrong one, like `--help`, ends the process.
 pub(crate) fn parse() -> Cli {
@@ -16,9 +20,27 @@ pub(crate) fn parse() -> Cli {
 
 fn read(words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let mut command = with_negative_numbers(Cli::command());
-    let matches = command.try_get_matches_from_mut(with_entries_named(words))?;
+    let words: Vec<OsString> = words.collect();
+    let matches = command
+        .try_get_matches_from_mut(with_entries_named(words.clone()))
+        .map_err(|error| with_way_in(error, &words))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
+
+/// The same error, with the line to type where the first word is a guess at the way into a run.
+fn with_way_in(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let is_guess = words.get(1).is_some_and(|word| GUESSES.iter().any(|guess| word == *guess));
+    if is_guess && error.kind() == ErrorKind::InvalidSubcommand {
+        let address = words.get(2).filter(|word| is_address(word)).and_then(|word| word.to_str());
+        let line = format!("{NODE} --bootstrap {}", address.unwrap_or("ADDRESS"));
+        let tip = format!("to take part in a run, type `{line}`");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
+/// Words that other programs have for what the option `--bootstrap` does here.
+const GUESSES: [&str; 6] = ["join", "connect", "enter", "start", "train", "node"];
 
 /// The same command, in which each option takes a negative number as its value.
 fn with_negative_numbers(command: Command) -> Command {
@@ -30,8 +52,7 @@ fn with_negative_numbers(command: Command) -> Command {
 
 /// The same words, with `--bootstrap` before each address that belongs to no option. Only `run` is read so: a path may
 /// look like an address elsewhere.
-fn with_entries_named(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let words: Vec<OsString> = words.collect();
+fn with_entries_named(words: Vec<OsString>) -> Vec<OsString> {
     let begins_run = |word: &OsString| is_address(word) || word == "run" || is_option(word);
     if !words.get(1).is_some_and(begins_run) {
         return words;
@@ -79,6 +100,20 @@ mod tests {
         assert_eq!((both.listen.len(), both.bootstrap), (2, vec!["/ip4/a".to_owned()]));
         assert!(typed("run /ip4/a").is_ok());
         assert!(typed("keygen /ip4/a").is_err() && typed("/home/a").is_err());
+    }
+
+    #[test]
+    fn a_guess_at_the_way_in_is_told_the_line() {
+        for (line, told) in [
+            ("join /ip4/a/tcp/1", "`intellect-node --bootstrap /ip4/a/tcp/1`"),
+            ("join", "`intellect-node --bootstrap ADDRESS`"),
+            ("start 5c61@host", "`intellect-node --bootstrap ADDRESS`"),
+        ] {
+            let error = typed(line).unwrap_err();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+        assert!(!typed("manifest join").unwrap_err().contains("take part"));
+        assert!(!typed("frobnicate").unwrap_err().contains("take part"));
     }
 
     #[test]
