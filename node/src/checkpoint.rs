@@ -44,9 +44,15 @@ pub(crate) struct Checkpoint {
 /// Why a file is no state that can be used. The file is not changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckpointError {
-    /// The system refused to read it, or the file ends too early.
+    /// The system refused to read it.
     #[error(transparent)]
     Io(#[from] PathError),
+    /// It ends before the last of its numbers, or even within its header.
+    #[error(
+        "{} is cut off, or no checkpoint of this program: those are in the folder checkpoints of a run, \
+         and end in .ckpt", path.display()
+    )]
+    Cut { path: PathBuf },
     /// The first bytes are those of no checkpoint.
     #[error(
         "{} is no checkpoint of this program: name a file of the folder checkpoints of a run, or one that \
@@ -99,7 +105,7 @@ impl Front {
     /// Both are compared before the table is read. So a hostile header cannot make this program
     /// reserve more memory than a table of the run's own model takes.
     pub(crate) fn read(path: &Path, run: RunId, parameters: u64) -> Result<Self, CheckpointError> {
-        let unreadable = cannot(READ, path);
+        let unreadable = unread(path);
         let table_error = |source| CheckpointError::Table { path: path.to_owned(), source };
         let foreign = || CheckpointError::Foreign { path: path.to_owned() };
         if path.is_dir() {
@@ -204,7 +210,7 @@ impl Front {
         values.resize(start + elements, 0.0);
         bytes.resize(PIECE_BYTES, 0);
         let bytes = &mut bytes[..4 * elements];
-        self.file.read_exact(bytes).map_err(cannot(READ, &self.path))?;
+        self.file.read_exact(bytes).map_err(unread(&self.path))?;
         self.table
             .read(piece, bytes, &mut values[start..])
             .map_err(|source| CheckpointError::Piece { path: self.path.clone(), source })
@@ -216,12 +222,15 @@ impl CheckpointError {
     /// The caller moves a damaged file away, and must not do that to one that a disk could not give
     /// for a moment.
     pub(crate) fn is_damage(&self) -> bool {
-        match self {
-            Self::Io(error) => error.source.kind() == io::ErrorKind::UnexpectedEof,
-            Self::Foreign { .. } | Self::Table { .. } | Self::Piece { .. } | Self::Run { .. } => {
-                true
-            }
-        }
+        !matches!(self, Self::Io(_))
+    }
+}
+
+/// The error of a read that did not succeed: the file ends there, or the system refuses.
+fn unread(path: &Path) -> impl Fn(io::Error) -> CheckpointError {
+    move |source| match source.kind() {
+        io::ErrorKind::UnexpectedEof => CheckpointError::Cut { path: path.to_owned() },
+        _ => cannot(READ, path)(source).into(),
     }
 }
 
@@ -277,8 +286,12 @@ mod tests {
             let other = read.as_ref().is_ok_and(|state| state.header.epoch != 3);
             assert!(read.is_err() || (at == 33 && other), "byte {at}");
         }
-        fs::write(&path, &good[..good.len() - 1]).unwrap();
-        assert!(matches!(read(&path, RUN, 100), Err(CheckpointError::Io(_))));
+        // A file that ends anywhere, in its header too, is one that was cut off.
+        for length in [0, 20, HEADER_BYTES + 40, good.len() - 1] {
+            fs::write(&path, &good[..length]).unwrap();
+            let error = read(&path, RUN, 100).unwrap_err();
+            assert!(matches!(error, CheckpointError::Cut { .. }) && error.is_damage(), "{error}");
+        }
     }
 
     #[test]
