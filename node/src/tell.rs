@@ -404,7 +404,8 @@ impl Console {
     }
 
     /// Reports a commit: what the epoch was for this node, where its time went, and what its
-    /// receipt says. The counts of the epoch begin anew, and so do its marks.
+    /// receipt says. The counts of the epoch begin anew, and so do its marks. Where lines beneath
+    /// show the epochs, few commits are a sentence.
     fn committed(&mut self, committed: &Committed) {
         let head = committed.head;
         let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
@@ -422,7 +423,9 @@ impl Console {
         let waited =
             sync.map_or(String::new(), |sync| format!(" sync {:.1} s,", sync.as_secs_f64()));
         let (epoch, ring, state) = (head.epoch, ranked.count(), head.state);
-        self.say(&format!("epoch {epoch}: ring of {ring}, {shown},{waited} state {state}"));
+        if !screen::can_draw() || self.later.commits.is_due(Instant::now(), ring, loss.is_some()) {
+            self.say(&format!("epoch {epoch}: ring of {ring}, {shown},{waited} state {state}"));
+        }
         let members = contributors(&committed.receipt);
         let event = events::Event::Committed {
             attempt: committed.attempt,

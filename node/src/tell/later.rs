@@ -15,6 +15,26 @@ pub(super) struct Later {
     pub(super) beginning: Beginning,
     /// Checkpoints that the disk did not take.
     pub(super) refused_checkpoints: RefusedCheckpoints,
+    /// The commit that people were told of last.
+    pub(super) commits: Commits,
+}
+
+/// The size of the ring and whether this node was in it, as people were last told, and when that was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Commits(Option<(usize, bool, Instant)>);
+
+impl Commits {
+    /// Whether a commit is told to a person who sees the epochs go by beneath: one in ten seconds, and each that differs
+    /// from the last one that was told.
+    pub(super) fn is_due(&mut self, now: Instant, ring: usize, with_us: bool) -> bool {
+        let due = self
+            .0
+            .is_none_or(|(size, part, at)| (size, part) != (ring, with_us) || now >= at + SELDOM);
+        if due {
+            self.0 = Some((ring, with_us, now));
+        }
+        due
+    }
 }
 
 /// With how many peers the run was last said to begin.
@@ -60,10 +80,26 @@ impl RefusedCheckpoints {
 }
 
 const AGAIN: Duration = Duration::from_secs(60);
+/// How often a commit is told that is like the one before it.
+const SELDOM: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_commit_is_told_where_it_differs_and_else_one_in_ten_seconds() {
+        let (mut commits, start) = (Commits::default(), Instant::now());
+        let mut told =
+            |ms, ring, with_us| commits.is_due(start + Duration::from_millis(ms), ring, with_us);
+        assert_eq!(
+            [0, 300, 9_900, 10_000, 10_300].map(|ms| told(ms, 2, true)),
+            [true, false, false, true, false]
+        );
+        assert!(told(10_600, 3, true) && !told(10_900, 3, true), "another size");
+        assert!(told(11_200, 3, false) && !told(11_500, 3, false), "without this node");
+        assert!(told(11_800, 3, true), "with it again");
+    }
 
     #[test]
     fn a_full_disk_is_reported_once_and_then_every_minute_with_a_count() {
