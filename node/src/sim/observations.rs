@@ -45,6 +45,8 @@ pub(super) struct Observations {
     pub(super) tally: Tally,
     /// Sentences that were not taken yet.
     news: Vec<String>,
+    /// How many peers were last said to be here, and with how many the run was founded.
+    founding: (usize, usize),
 }
 
 /// What did not go smoothly, counted once whichever peers reported it.
@@ -65,6 +67,8 @@ pub(super) struct Tally {
 struct Peer {
     /// Its name, from its first event.
     name: Option<PeerName>,
+    /// Whether it has begun to take part.
+    has_started: bool,
     /// Its greatest head: epoch and state digest.
     head: Option<(u64, Hex)>,
     /// The state that it has committed or taken over last.
@@ -189,6 +193,7 @@ impl Observations {
                     entry.branches.entry(state).or_default().by.insert(index);
                 }
             }
+            Event::Started { .. } => peer.has_started = true,
             Event::Roster { .. } => {
                 peer.rosters.entry(epoch).or_insert(record.t_ms);
             }
@@ -208,6 +213,7 @@ impl Observations {
             Event::Regroup { members, absent, .. } if epoch > 1 => {
                 self.regroup(epoch, members, &absent);
             }
+            Event::Regroup { members, .. } => self.found(members.len()),
             Event::LeftOut { .. } => self.tally.left_out += 1,
             _ => {}
         }
@@ -244,8 +250,21 @@ impl Observations {
         }
     }
 
+    /// So many peers found the run. Each member reports it; one sentence is enough.
+    fn found(&mut self, members: usize) {
+        if std::mem::replace(&mut self.founding.1, members) != members {
+            self.news.push(format!("founded: the run begins with {}", number_of(members, "peer")));
+        }
+    }
+
     /// What peers did of themselves since the last call, in sentences.
     pub(super) fn news(&mut self) -> Vec<String> {
+        let here = self.peers.iter().filter(|peer| peer.has_started).count();
+        let (said, founders) = self.founding;
+        if founders == 0 && here != said && self.epochs.is_empty() {
+            self.founding.0 = here;
+            self.news.push(format!("founding: {here} of {} here", self.peers.len()));
+        }
         std::mem::take(&mut self.news)
     }
 

@@ -9,9 +9,10 @@ use std::{
 };
 
 use intellect_model::{data::Entropies, eval::Evaluation};
+use intellect_protocol::base::id::RunId;
 
 use crate::{
-    figures::{self, count},
+    figures::{self, count, number_of},
     manifest::codec_name,
 };
 
@@ -56,15 +57,20 @@ fn number_or_dash(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.3}"))
 }
 
+/// The first line, which fits into 80 columns.
+fn opening(run: RunId, peers: usize, threads: usize, epochs: u64) -> String {
+    let (peers, threads) = (number_of(peers, "peer"), number_of(threads, "compute thread"));
+    format!("run {run} · {peers} with {threads} each · {}", number_of(epochs, "epoch"))
+}
+
 /// Prints the settings of the simulation, and an entropy of its data by which the losses can be
 /// judged.
 pub(super) fn introduce(plan: &Plan, entropies: &Entropies, out: &mut dyn Write) -> io::Result<()> {
     let Plan { peers, epochs, manifest, threads, seed, network, chaos, .. } = plan;
+    writeln!(out, "{}", opening(manifest.id, *peers, *threads, *epochs))?;
     writeln!(
         out,
-        "run {} · {peers} peers with {threads} compute threads each · {epochs} epochs · {} \
-         parameters · {} · seed {seed}",
-        manifest.id,
+        "model: {} parameters · codec {} · seed {seed}",
         count(manifest.work.model.parameter_count()),
         codec_name(manifest.run.ring.codec),
     )?;
@@ -114,7 +120,7 @@ pub(super) fn conclude(
     writeln!(
         out,
         "{} in {:.1} s · {} tokens · {} sent by each peer",
-        figures::number_of(observations.committed(), "epoch"),
+        number_of(observations.committed(), "epoch"),
         wall.as_secs_f64(),
         count(tokens),
         figures::bytes(sent / plan.peers as u64)
@@ -123,4 +129,17 @@ pub(super) fn conclude(
         writeln!(out, "{cost}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_counts_right_and_fits_into_80_columns() {
+        let run = RunId([0x8b; 32]);
+        let usual = "run 8b8b8b8b · 4 peers with 1 compute thread each · 20 epochs";
+        assert_eq!(opening(run, 4, 1, 20), usual);
+        assert!(opening(run, 256, 256, 1_000_000).chars().count() <= 80);
+    }
 }

@@ -258,7 +258,7 @@ impl Report {
         let mut facts = vec![
             ("run", setup.run.to_string()),
             ("seed", setup.seed.to_string()),
-            ("peers", format!("{} with {} compute threads each", setup.peers, setup.threads)),
+            ("peers", format!("{} (compute threads of each: {})", setup.peers, setup.threads)),
             ("parameters", setup.parameters.to_string()),
             ("links", setup.links.to_string()),
             ("held-out loss before", loss(&results.held_out.before)),

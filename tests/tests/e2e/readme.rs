@@ -60,8 +60,11 @@ fn the_first_command_prints_what_the_readme_shows() {
     let sim = story().sim("out", &[], PATIENCE).unwrap();
     let out = &sim.done.clone().expect_success().unwrap().out;
     let printed: Vec<&str> = out.lines().collect();
-    let is_fixed =
-        |line: &&str| row(line).is_none() && !line.contains('…') && !line.contains(" s · ");
+    // When each peer is here depends on the machine.
+    let founds = |line: &str| line.trim_start().starts_with("found");
+    let is_fixed = |line: &&str| {
+        row(line).is_none() && !line.contains('…') && !line.contains(" s · ") && !founds(line)
+    };
     let loss = |line: &str| line.starts_with("held-out") || line.starts_with("excess ");
     let whole = undisturbed(&sim);
     for line in shown(&readme) {

@@ -237,6 +237,33 @@ fn goodput_is_compared_with_the_last_calm_epoch() {
 }
 
 #[test]
+fn a_founding_is_reported_as_peers_come_and_once_it_is_done() {
+    let mut observations = Observations::new(3);
+    assert!(observations.news().is_empty());
+    let started = || Event::Started {
+        version: String::new(),
+        device: String::new(),
+        micro_batch: 1,
+        parameters: 1,
+        incarnation: 1,
+        log: String::new(),
+        tokens: 0,
+    };
+    for peer in [0, 2] {
+        observations.record(peer, record(peer, 0, started()));
+    }
+    assert_eq!(observations.news(), ["founding: 2 of 3 here"]);
+    observations.record(0, record(0, 0, started()));
+    assert!(observations.news().is_empty(), "it is still the same two");
+    for peer in [0, 2] {
+        let event = regroup(vec![name(0), name(2)], Vec::new());
+        observations.record(peer, record(peer, 1, event));
+    }
+    observations.record(1, record(1, 0, started()));
+    assert_eq!(observations.news(), ["founded: the run begins with 2 peers"]);
+}
+
+#[test]
 fn a_regroup_is_reported_once() {
     let mut observations = good(2);
     let regroup = |peer| record(peer, 3, regroup(vec![name(0)], vec![name(1)]));
