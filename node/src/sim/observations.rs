@@ -45,6 +45,8 @@ pub(super) struct Observations {
     pub(super) tally: Tally,
     /// Sentences that were not taken yet.
     news: Vec<String>,
+    /// States that were reported first since they were last asked for, with their epochs.
+    fresh: Vec<(u64, Hex)>,
     /// How many peers were last said to be here, and with how many the run was founded.
     founding: (usize, usize),
 }
@@ -90,23 +92,17 @@ pub(super) struct Epoch {
     pub(super) branches: BTreeMap<Hex, Branch>,
     /// Unix milliseconds of the first report.
     pub(super) first_ms: u64,
-    /// Members of the roster that formed the receipt.
-    pub(super) members: Vec<PeerName>,
-    /// Tokens that the receipt counts.
+    /// Tokens that its first reported receipt counts.
     pub(super) tokens: u64,
-    /// Training losses that members reported.
-    losses: Vec<f64>,
-    /// The longest time from a peer's Ready to its commit.
-    pub(super) sync_ms: u64,
-    /// The highest attempt that decided it.
-    pub(super) attempt: u64,
 }
 
 impl Epoch {
-    /// Mean of the training losses that members reported.
-    pub(super) fn loss(&self) -> Option<f64> {
-        let count = u32::try_from(self.losses.len()).ok().filter(|count| *count > 0)?;
-        Some(self.losses.iter().sum::<f64>() / f64::from(count))
+    /// What is known of this state of epoch `number`. A state that is not known yet is added to `fresh`.
+    fn branch(&mut self, number: u64, state: Hex, fresh: &mut Vec<(u64, Hex)>) -> &mut Branch {
+        self.branches.entry(state).or_insert_with_key(|state| {
+            fresh.push((number, state.clone()));
+            Branch::default()
+        })
     }
 
     /// The state digest that most processes reported, and how many did.
@@ -172,25 +168,21 @@ impl Observations {
                     peer.rings.insert(epoch, record.t_ms.saturating_sub(*since));
                 }
                 let entry = self.epochs.entry(epoch).or_default();
-                let branch = entry.branches.entry(state).or_default();
+                let branch = entry.branch(epoch, state, &mut self.fresh);
                 let share = Share { loss, sync_ms, sent_bytes, received_bytes };
                 branch.commit(index, share, attempt, record.t_ms, &members, &weights);
                 branch.follow(parent);
-                if entry.members.is_empty() {
-                    entry.first_ms = record.t_ms;
-                    entry.members = members;
-                    entry.tokens = branch.tokens();
+                let tokens = branch.tokens();
+                if entry.first_ms == 0 {
+                    (entry.first_ms, entry.tokens) = (record.t_ms, tokens);
                 }
                 entry.first_ms = entry.first_ms.min(record.t_ms);
-                entry.sync_ms = entry.sync_ms.max(sync_ms);
-                entry.attempt = entry.attempt.max(attempt);
-                entry.losses.extend(loss);
             }
             Event::CaughtUp { state, .. } => {
                 peer.advance(epoch, &state);
                 // The peer did not commit it itself, but it must have the state that the others committed.
                 if let Some(entry) = self.epochs.get_mut(&epoch) {
-                    entry.branches.entry(state).or_default().by.insert(index);
+                    entry.branch(epoch, state, &mut self.fresh).by.insert(index);
                 }
             }
             Event::Started { .. } => peer.has_started = true,
@@ -266,6 +258,28 @@ impl Observations {
             self.news.push(format!("founding: {here} of {} here", self.peers.len()));
         }
         std::mem::take(&mut self.news)
+    }
+
+    /// The states that were reported first since the last call, in the order of their reports.
+    pub(super) fn fresh(&mut self) -> Vec<(u64, Hex)> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// Whether a peer that had this state has come to a later epoch.
+    pub(super) fn is_past(&self, epoch: u64, state: &Hex) -> bool {
+        let branch = self.epochs.get(&epoch).and_then(|entry| entry.branches.get(state));
+        let is_later = |peer: &usize| self.head(*peer).is_some_and(|(head, _)| *head > epoch);
+        branch.is_some_and(|branch| branch.by.iter().any(is_later))
+    }
+
+    /// Milliseconds from the state before `branch` to it. Those of the first epoch count from `started_ms`, and those of
+    /// a state whose parent nobody reported from the first commit of the epoch before.
+    pub(super) fn took_ms(&self, epoch: u64, branch: &Branch, started_ms: u64) -> u64 {
+        let before = self.epochs.range(..epoch).next_back().map(|(_, entry)| entry);
+        let parent = before.and_then(|entry| entry.branches.get(branch.parent.as_ref()?));
+        let parent_ms = parent.map(|parent| parent.first_ms).filter(|ms| *ms > 0);
+        let since = parent_ms.or_else(|| before.map(|entry| entry.first_ms)).unwrap_or(started_ms);
+        branch.first_ms.saturating_sub(since)
     }
 
     /// The greatest epoch that any peer has committed; 0 before the first.

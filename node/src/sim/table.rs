@@ -1,4 +1,4 @@
-//! What a person sees of a simulation: its settings, a line per committed epoch, and the result.
+//! What a person sees of a simulation: its settings, a line for each state of an epoch, and the result.
 //!
 //! Losses and entropies are nats per token. `excess` is what the held-out loss is above the entropy
 //! rate of the data's source: no model gets below 0, and it is known only of synthetic data.
@@ -14,41 +14,45 @@ use intellect_protocol::base::id::RunId;
 use crate::{
     figures::{self, count, number_of},
     manifest::codec_name,
+    name::Hex,
 };
 
-use super::{observations::Epoch, observer::Measured, plan::Plan, process_group::Closed};
+use super::{observations::branch::Branch, observer::Measured, plan::Plan, process_group::Closed};
 
 /// The columns of the table, as wide as [`row`] fills them.
 pub(super) const HEADER: &str =
     " epoch  members  train loss  held-out  excess  tokens/s     sync  state     peers";
 
-/// The line of one epoch. `since_ms` is how long it took, `evaluation` what the simulation measured.
+/// The line of one state of epoch `number`, which has so many `lineages`. `took_ms` is how long it took, `evaluation`
+/// what the simulation measured.
 pub(super) fn row(
     number: u64,
-    epoch: &Epoch,
-    since_ms: u64,
+    state: &Hex,
+    branch: &Branch,
+    lineages: usize,
+    took_ms: u64,
     evaluation: Option<&Evaluation>,
 ) -> String {
-    let rate = epoch.tokens.saturating_mul(1_000) / since_ms.max(1);
-    let (state, reports) =
-        epoch.state().map_or(("", 0), |(state, reports)| (state.short(), reports));
-    let attempt = match epoch.attempt {
+    let rate = branch.tokens().saturating_mul(1_000) / took_ms.max(1);
+    let attempt = match branch.attempt {
         0 | 1 => String::new(),
         attempt => format!("  attempt {attempt}"),
     };
-    let lineages = match epoch.lineages() {
+    let lineages = match lineages {
         0 | 1 => String::new(),
         lineages => format!("  one of {lineages} lineages"),
     };
     format!(
         "{number:>6}  {members:>7}  {loss:>10}  {held_out:>8}  {excess:>6}  {rate:>8}  \
          {sync:>5.2} s  {state:<8}  ×{reports}{attempt}{lineages}",
-        members = epoch.members.len(),
-        loss = number_or_dash(epoch.loss()),
+        members = branch.members.len(),
+        loss = number_or_dash(branch.loss()),
         held_out = number_or_dash(evaluation.map(|evaluation| evaluation.loss)),
         excess = number_or_dash(evaluation.and_then(|evaluation| evaluation.excess)),
         rate = count(rate),
-        sync = epoch.sync_ms as f64 / 1_000.0,
+        sync = branch.sync_ms() as f64 / 1_000.0,
+        state = state.short(),
+        reports = branch.by.len(),
     )
 }
 

@@ -95,7 +95,8 @@ fn a_good_run_has_no_reason_to_fail() {
     let observations = good(2);
     assert_eq!(judge(&observations, &[DONE; 2]), Vec::<String>::new());
     let epoch = &observations.epochs[&2];
-    assert_eq!((epoch.tokens, epoch.loss(), epoch.reports()), (30, Some(0.5), 2));
+    let loss = epoch.branches[&state(2)].loss();
+    assert_eq!((epoch.tokens, loss, epoch.reports()), (30, Some(0.5), 2));
     assert_eq!(epoch.state(), Some((&state(2), 2)));
     assert_eq!(observations.bytes(1), (14, 16));
     assert_eq!(observations.committed(), 2);
@@ -261,6 +262,22 @@ fn a_founding_is_reported_as_peers_come_and_once_it_is_done() {
     }
     observations.record(1, record(1, 0, started()));
     assert_eq!(observations.news(), ["founded: the run begins with 2 peers"]);
+}
+
+/// Peer 1 commits epoch 3 five seconds after peer 0, and epoch 4 one second later, on a lineage of its own.
+#[test]
+fn the_time_of_an_epoch_is_that_of_its_own_lineage() {
+    let mut observations = good(2);
+    for (peer, epoch, second, byte) in [(0, 3, 3, 3), (1, 3, 8, 13), (0, 4, 4, 4), (1, 4, 9, 14)] {
+        let t_ms = 1_000 * second;
+        observations.record(peer, Record { t_ms, ..committed(peer, epoch, byte) });
+    }
+    let took = |epoch: u64, byte| {
+        let branch = &observations.epochs[&epoch].branches[&state(byte)];
+        observations.took_ms(epoch, branch, 400)
+    };
+    assert_eq!((took(1, 1), took(3, 3), took(3, 13)), (600, 1_000, 6_000));
+    assert_eq!((took(4, 4), took(4, 14)), (1_000, 1_000));
 }
 
 #[test]
