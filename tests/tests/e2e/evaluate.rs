@@ -45,6 +45,11 @@ fn any_weights_are_measured_on_any_file_and_by_tasks() {
     let story = story();
     let (data, model) = (trained(&story), story.text("model"));
     story.node(&["export", "--data-dir", &data, "--to", &model]).unwrap().expect_success().unwrap();
+    for (to, words) in [(&model, "is not empty"), (&story.text("train.jsonl"), "is a file")] {
+        let again = story.node(&["export", "--data-dir", &data, "--to", to]).unwrap();
+        let again = again.expect_failure(1, &[to, words]).unwrap();
+        assert!(again.err.contains("folder"), "the remedy is missing: {}", again.err);
+    }
     let eval = |line: &[&str]| {
         let done = story.node(&[&["eval"], line].concat()).unwrap();
         done.expect_success().unwrap().out

@@ -40,6 +40,7 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
         (vec!["--bootstrap", &entry, "--external", &entry], vec!["--external", "leave /p2p/"]),
         (vec!["sim", "--peers", "0"], vec!["--peers", "1 to 256"]),
         (vec!["sim", "--peers", "1000000"], vec!["--peers", "1 to 256"]),
+        (vec!["join", &entry], vec!["intellect-node --bootstrap /ip4/"]),
         (vec!["--bootstrap", &cut], vec!["is cut off", "52 characters, this one 24"]),
         (vec![&cut], vec!["--bootstrap", "is cut off"]),
         (vec![&entry, "--device", "tpu"], vec!["cuda:N"]),
@@ -160,6 +161,22 @@ fn keys_and_manifests_are_never_overwritten() {
     again.expect_failure(1, &["exists"]).unwrap();
     story.node(&["keygen", "--out", &key]).unwrap().expect_failure(1, &["exists"]).unwrap();
     assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+/// A manifest would hand the key to every peer; and nobody shall delete a manifest that was named as a key.
+#[test]
+fn a_key_and_a_manifest_in_each_others_place_are_told_apart() {
+    let story = story();
+    let run = story.manifest("run.toml", &[]).unwrap().to_str().unwrap().to_owned();
+    let (key, out) = (story.text("run.toml.key"), story.text("other.toml"));
+    let new = ["manifest", "new", "--out", &out];
+    let data = story.node(&[&new[..], &["--key", &key, "--data", &key]].concat()).unwrap();
+    data.expect_failure(2, &["run.toml.key", "a secret key", "name a text"]).unwrap();
+    let swapped = story.node(&[&new[..], &["--key", &run]].concat()).unwrap();
+    let words = ["run.toml is a manifest, not a key", "`intellect-node keygen`"];
+    let swapped = swapped.expect_failure(1, &words).unwrap();
+    assert!(!swapped.err.contains("delete"), "{}", swapped.err);
+    assert!(!story.path("other.toml").exists() && story.path("run.toml").exists());
 }
 
 #[test]
@@ -387,12 +404,16 @@ fn damaged_documents_make_no_token_file() {
     fs::write(story.path("a.jsonl"), "{\"text\": \"good\"}\nbad\n").unwrap();
     fs::write(story.path("a.parquet"), "PAR1").unwrap();
     fs::write(story.path("a.bin"), [0, 1, 2]).unwrap();
-    let out = story.text("out");
+    let words = r#"{"type": "WordLevel", "unk_token": "u", "vocab": {"u": 0, "x": 1}}"#;
+    let nameless = format!(r#"{{"version": "1.0", "model": {words}}}"#);
+    fs::write(story.path("nameless.json"), nameless).unwrap();
+    let (out, tokenizer) = (story.text("out"), story.text("nameless.json"));
     for (name, arguments, told) in [
         ("a.jsonl", vec!["--strict"], "a.jsonl, line 2: it is not a JSON object"),
         ("a.parquet", vec![], "is not a complete Parquet file"),
         ("a.bin", vec!["--format", "u16"], "holds no tokens of 2 bytes"),
         ("a.bin", vec![], "what kind of file is"),
+        ("a.jsonl", vec!["--tokenizer", &tokenizer], "begins a document: name it with --bos TOKEN"),
         ("nofile", vec![], "No such file"),
     ] {
         let file = story.text(name);
@@ -409,9 +430,17 @@ fn damaged_documents_make_no_token_file() {
 #[test]
 fn a_state_that_is_damaged_or_missing_is_named() {
     let story = story();
-    let empty = story.node(&["eval", "--data-dir", &story.text("none")]).unwrap();
-    let empty = empty.expect_failure(1, &["does not exist: name another folder"]).unwrap();
-    assert!(!empty.err.contains("--run"), "{}", empty.err);
+    let (none, out) = (story.text("none"), story.text("out"));
+    for line in [
+        vec!["eval", "--data-dir", &none],
+        vec!["export", "--data-dir", &none, "--to", &out],
+        vec!["manifest", "new", "--from-run", &none, "--out", &out],
+    ] {
+        let empty = story.node(&line).unwrap();
+        let empty = empty.expect_failure(1, &["none does not exist: name another folder"]).unwrap();
+        assert!(!empty.err.contains("--run"), "{}", empty.err);
+        assert!(!story.path("out").exists() && !story.path("home/intellect-node").exists());
+    }
     fs::write(story.path("9.ckpt"), [7; 500]).unwrap();
     let manifest = story.manifest("run.toml", &[]).unwrap();
     let checkpoint = story.text("9.ckpt");
@@ -424,9 +453,18 @@ fn a_state_that_is_damaged_or_missing_is_named() {
     ]);
     done.unwrap().expect_failure(1, &[&checkpoint]).unwrap();
     let manifest = manifest.to_str().unwrap();
-    for (file, words) in [(manifest, "is no checkpoint of this program"), ("/tmp", ".ckpt")] {
-        let done = story.node(&["eval", "--checkpoint", file, "--manifest", manifest]);
-        done.unwrap().expect_failure(1, &[file, words]).unwrap();
+    let json = br#"{"a":{"dtype":"F32","shape":[64],"data_offsets":[0,256]}}"#;
+    let tensors = [&(json.len() as u64).to_le_bytes()[..], json, &[0; 256]].concat();
+    let foreign = "no checkpoint of this program";
+    let mut files = vec![(manifest.to_owned(), foreign), ("/tmp".to_owned(), ".ckpt")];
+    for (name, length) in [("empty", 0), ("tiny", 70), ("whole", tensors.len())] {
+        let file = story.text(&format!("{name}.safetensors"));
+        fs::write(&file, &tensors[..length]).unwrap();
+        files.push((file, foreign));
+    }
+    for (file, words) in files {
+        let done = story.node(&["eval", "--checkpoint", &file, "--manifest", manifest]);
+        done.unwrap().expect_failure(1, &[&file, words]).unwrap();
     }
 }
 

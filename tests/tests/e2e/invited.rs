@@ -86,6 +86,11 @@ fn notices_are_handed_to_the_members() {
         node.wait_for_commit(2, PATIENCE).unwrap();
         assert!(node.said().contains("this node is admitted by invite bob"), "{}", node.said());
     }
+    let spare = ["invite", "new", "--key", &key, "--manifest", &out, "--label", "spare"];
+    story.node(&spare).unwrap().expect_success().unwrap();
+    let list = ["invite", "list", "--key", &key, "--data-dir", &story.text("one/data")];
+    let listed = story.node(&list).unwrap().expect_success().unwrap().out;
+    assert!(listed.contains("invite spare  not used; 1 peer may join by it"), "{listed}");
     let line = ["invite", "revoke", "--key", &key, "--manifest", &out, "--bootstrap", &entry];
     let first =
         story.node(&[&line[..], &["--wait", "8s", "--invite", "bob"]].concat()).unwrap().out;
