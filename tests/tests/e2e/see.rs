@@ -169,6 +169,33 @@ fn a_screen_without_a_terminal_is_a_sentence() {
     }
 }
 
+/// Neither a folder that only its owner may enter, nor a socket in an open one, answers somebody else.
+#[test]
+fn the_node_of_another_user_is_a_sentence() {
+    let story = story();
+    let other = |name: &str, line: &[&str]| {
+        let under = ["setpriv", "--reuid", "65534"];
+        story.start_command_under(name, &under, line).and_then(|asked| asked.wait(PATIENCE))
+    };
+    // It takes root, setpriv, and a program in a folder that everybody may enter.
+    let version = other("version", &["--version"]);
+    if !version.as_ref().is_ok_and(|done| done.code == Some(0)) {
+        println!("skipped: the program cannot run as another user here: {version:?}");
+        return;
+    }
+    let entry = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let _node = story.start_node("node", entry, &[]).unwrap();
+    let folder = story.text("node/data");
+    let status = ["status", "--data-dir", &folder];
+    until(|| story.node(&status).unwrap(), |done| done.code != Some(1));
+    let words = ["is of another user: ask as that user, or open its page", &folder];
+    other("closed", &status).unwrap().expect_failure(1, &words).unwrap();
+    for name in ["", "node", "node/data"] {
+        fs::set_permissions(story.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    other("open", &status).unwrap().expect_failure(1, &words).unwrap();
+}
+
 /// The page of a simulation shows what its peers wrote and what it measured, and stays when it has ended.
 #[test]
 fn a_simulation_is_seen_on_its_page() {
