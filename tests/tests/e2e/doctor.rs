@@ -53,6 +53,50 @@ fn an_entry_point_that_is_not_there_is_bad_and_named() {
     wrong.expect_failure(2, &["/ip4/"]).unwrap();
 }
 
+/// Not even the loopback is there. What only the network could tell is a sentence too, and the search has an end.
+#[test]
+fn without_any_network_each_check_is_a_sentence_and_nothing_hangs() {
+    let story = story();
+    let alone = |name: &str, line: &[&str]| {
+        let process = story.start_command_under(name, &["unshare", "-n"], line);
+        process.and_then(|process| process.wait(PATIENCE))
+    };
+    let version = alone("version", &["--version"]);
+    if !version.as_ref().is_ok_and(|done| done.code == Some(0)) {
+        println!("skipped: no namespace of the network can be made here: {version:?}");
+        return;
+    }
+    let entries = [
+        "/ip4/127.0.0.1/tcp/1",
+        "/ip4/203.0.113.7/udp/4001/quic-v1",
+        "/dns4/no.such.host.invalid/tcp/4001",
+    ];
+    let peer = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let entries = entries.map(|at| format!("{at}/p2p/{peer}"));
+    let data = story.text("data");
+    let mut line = vec!["doctor", "--json", "--data-dir", &data];
+    for entry in &entries {
+        line.extend(["--bootstrap", entry]);
+    }
+    let done = alone("doctor", &line).unwrap();
+    let report = report(&done.expect_failure(1, &["are bad: ", "entry, entry, entry"]).unwrap());
+    let all = report["checks"].as_array().unwrap();
+    let said = |one: &Value| one["found"].as_str().is_some_and(|found| !found.is_empty());
+    assert!(all.iter().all(said), "{report}");
+    let tried = all.iter().filter(|one| one["check"] == "entry");
+    let clear = |one: &&Value| {
+        let remedy = one["remedy"].as_str().unwrap_or_default();
+        one["found"].as_str().unwrap().contains(" does not answer: ") && remedy.contains("network")
+    };
+    assert_eq!(tried.filter(clear).count(), entries.len(), "{report}");
+    for check in ["nat", "dialable", "router", "cgn", "ipv6", "punch"] {
+        assert_eq!(found(&report, check), ("not-tried", "no entry point has answered"), "{check}");
+    }
+    for check in ["run", "down", "up"] {
+        assert_eq!(found(&report, check).0, "not-tried", "{check}");
+    }
+}
+
 /// What doctor says in the namespace of a machine.
 fn examined(story: &Story, lab: &Lab, machine: &str, entries: &[String]) -> Value {
     let (space, data) = (lab.name(machine), story.text(machine));
