@@ -142,6 +142,15 @@ const RULES: &[(Rule, &[&str])] = &[
     (readable, &["README.md", "# R\n\nWho waits here is late."]),
     (readable, &["README.md", WORDY]),
     (labels, &["docs/PROTOCOL.md", "- **R1** a", "node/src/a.rs", "//! As R1 and N4 have it."]),
+    (
+        switches,
+        &[
+            "protocol/src/base/rule.rs",
+            "pub enum Rule {\n    R2,\n    /// A rule.\n    R20,\n    R3,\n}",
+            "protocol/sim/tests/a.rs",
+            "missed(Rule::R2, Faults::Lossy); played(Some(Rule::R3))?;",
+        ],
+    ),
     (wire, &["protocol/src/message/wire.rs", "fn seal() {}", "docs/PROTOCOL.md", "`wire 0123`"]),
     (reduces, &["model/src/ops/norm.rs", "let mean = x.mean_dim(1);"]),
     (lock, &["Cargo.lock", "name = \"bincode\"\nname = \"bincode\"\n"]),
@@ -328,6 +337,21 @@ fn words(files: &[File]) -> Vec<String> {
     out
 }
 
+/// Each rule that a test can switch off is switched off by a test of the simulator, which notices.
+fn switches(files: &[File]) -> Vec<String> {
+    let Some(rules) = files.iter().find(|f| f.path == SWITCHES) else { return Vec::new() };
+    let tests: Vec<&File> = rust(files).filter(|f| f.path.starts_with(SWITCHED_BY)).collect();
+    let is_off = |rule: &&str| {
+        let forms = [format!("missed(Rule::{rule},"), format!("Some(Rule::{rule})")];
+        tests.iter().any(|f| forms.iter().any(|form| f.text.contains(form)))
+    };
+    let lines = rules.text.lines().skip_while(|line| *line != "pub enum Rule {").skip(1);
+    let lines = lines.take_while(|line| *line != "}").filter_map(|l| l.trim().strip_suffix(','));
+    let all = lines.filter(|rule| rule.chars().all(is_identifier));
+    let left = all.filter(|rule| !is_off(rule));
+    left.map(|rule| format!("{SWITCHES}: no test in {SWITCHED_BY} switches {rule} off")).collect()
+}
+
 /// Plain forms reduce by the helper that knows what CubeCL gets wrong.
 fn reduces(files: &[File]) -> Vec<String> {
     let mut out = Vec::new();
@@ -478,6 +502,9 @@ const FLOORS: [&[&str]; 8] = [
     &["peer"],
     &["holdings"],
 ];
+/// The rules of which a test may switch one off, and the tests that do.
+const SWITCHES: &str = "protocol/src/base/rule.rs";
+const SWITCHED_BY: &str = "protocol/sim/tests/";
 const REDUCE: &str = "model/src/ops/reduce.rs";
 /// The product whose kernel is fixed on every device.
 const PRODUCT: &str = "model/src/ops/project.rs";
