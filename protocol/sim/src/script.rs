@@ -29,7 +29,7 @@ pub(crate) type Filter = Box<dyn FnMut(usize, usize, &Message) -> Fate>;
 pub(crate) type Forger = Box<dyn FnMut(usize, usize, &mut Answer)>;
 
 /// The admission of a run of invited peers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Invited {
     /// The ticket of each host that has one.
     pub(crate) tickets: BTreeMap<usize, Ticket>,
@@ -72,6 +72,8 @@ pub(crate) struct Script {
     pub(crate) forger: Option<Forger>,
     /// A host whose requests reach no donor.
     pub(crate) unheard: Option<usize>,
+    /// A host that gets other bytes of a ring's last chunk than the other members.
+    pub(crate) deceived: Option<usize>,
     /// At most one crash is planned at a time.
     pub(crate) planned_crash: Option<PlannedCrash>,
     /// What the checks over liars remember.

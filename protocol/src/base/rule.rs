@@ -39,6 +39,10 @@ pub enum Rule {
     T2,
     T5,
     T6,
+    /// The vote whose value a roster adopts is proven to each acceptor (R8).
+    Ground,
+    /// Where a third may lie, a vote on a free roster waits until a quorum is prepared (R5).
+    Prepared,
     /// A record is on disk before a message that depends on it leaves.
     Durable,
     /// An update that a vote binds stays on disk until another one is committed (R19).

@@ -136,10 +136,8 @@ impl World {
     /// Starts a transfer from these donors. A fetch of a state that is not the newest one of its
     /// process is left out: `loads` has risen since it was planned.
     pub(super) fn fetch(&mut self, host: usize, wanted: Wanted, donors: Vec<PeerId>) {
-        let transfer = download::State::new(download::Config {
-            part_bytes: PART_BYTES,
-            rules: self.setup.rules,
-        });
+        let config = download::Config { part_bytes: PART_BYTES, rules: self.setup.rules };
+        let transfer = download::State::new(config);
         let Some(process) = &mut self.hosts[host].process else { return };
         let state = match wanted {
             Wanted::State { serial, .. } if serial != process.loads => return,

@@ -28,8 +28,7 @@ impl World {
     /// Makes the run one of invited peers; its clocks begin at `unix` seconds. It must be called
     /// before a process starts, because all of them need the same trust level.
     pub fn invite(&mut self, unix: u64) {
-        let (tickets, forged, off) = Default::default();
-        self.script.invited = Some(Invited { tickets, unix, forged, off });
+        self.script.invited = Some(Invited { unix, ..Invited::default() });
     }
 
     /// Makes the run one of invited peers, and gives the first hosts tickets. They share one

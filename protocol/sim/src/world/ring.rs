@@ -42,11 +42,10 @@ impl World {
         let hosts: Vec<usize> = hosts.collect();
         let real: Vec<usize> = hosts.iter().copied().filter(|host| *host != nobody).collect();
         let slowest = real.iter().zip(real.iter().cycle().skip(1));
-        let network = &self.network;
-        let rng = &mut self.rng;
-        let hop_ms = slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1);
+        let (network, rng) = (&self.network, &mut self.rng);
         // One slow hop does not slow all of them down as much: frames follow each other.
-        let hop_ms = hop_ms.min(100);
+        let hop_ms =
+            slowest.map(|(a, b)| network.delay_ms(*a, *b, rng)).max().unwrap_or(1).min(100);
         let crawls = |host: usize| {
             let process = self.hosts.get(host).and_then(|host| host.process.as_ref());
             process.is_some_and(|process| process.sends == Sends::Slowly)
@@ -62,10 +61,9 @@ impl World {
     /// nothing.
     pub(super) fn notify(&mut self, due: Vec<Due>) {
         for Due { delay_ms, host, roster, notice } in due {
-            if host == self.hosts.len() {
-                continue;
+            if host < self.hosts.len() {
+                self.push(delay_ms, host, Happening::Ringing { roster, notice });
             }
-            self.push(delay_ms, host, Happening::Ringing { roster, notice });
         }
     }
 
@@ -73,7 +71,12 @@ impl World {
     /// is made here, with the simulated key of its owner.
     pub(super) fn on_ringing(&mut self, host: usize, roster: Digest, notice: &Notice) {
         self.rings.now_ms = self.now_ms;
-        let Some((notice, bytes)) = self.rings.take(&roster, host, notice) else { return };
+        let Some((notice, mut bytes)) = self.rings.take(&roster, host, notice) else { return };
+        if self.script.deceived == Some(host)
+            && let Some(last) = bytes.as_mut().and_then(|bytes| Arc::make_mut(bytes).last_mut())
+        {
+            *last = u8::from(*last == 0);
+        }
         match (notice, bytes) {
             (Notice::Stop { lost, hops }, _) => {
                 self.ring_ended(host, roster);

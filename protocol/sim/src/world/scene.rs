@@ -79,9 +79,7 @@ impl World {
     /// Sends a message of a stranger to some hosts, which have it at once: it passes neither the
     /// network nor the filter.
     pub fn say(&mut self, hosts: &[usize], name: u8, message: &Message) {
-        for host in hosts {
-            self.bring(*host, stranger(name), message.clone());
-        }
+        self.say_as(hosts, stranger(name), message);
     }
 
     /// Sends a message of any key to some hosts. If the key is a host's, that host
@@ -137,6 +135,12 @@ impl World {
     /// before.
     pub fn drop_requests(&mut self, host: usize) {
         self.script.unheard = Some(host);
+    }
+
+    /// Gives a host other bytes of the last chunk of its rings than the other members get, as if the
+    /// owner of that chunk had sealed it twice. `None` ends it.
+    pub fn deceive(&mut self, host: Option<usize>) {
+        self.script.deceived = host;
     }
 
     /// Lets every message, request and answer through again, unchanged.
@@ -268,10 +272,8 @@ impl World {
     /// Bytes of links that a host holds in memory for a lineage that it verifies.
     #[must_use]
     pub fn judged_bytes(&self, host: usize) -> usize {
-        self.hosts[host]
-            .process
-            .as_ref()
-            .map_or(0, |process| process.holdings.peer().judged_bytes())
+        let process = self.hosts[host].process.as_ref();
+        process.map_or(0, |process| process.holdings.peer().judged_bytes())
     }
 
     /// The events of a host's processes so far. All that came since the scene began, also of

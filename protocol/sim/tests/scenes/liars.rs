@@ -1,6 +1,6 @@
 //! A quorum that tolerates liars (`tolerate = "liars"`): when peers go on, and when they wait.
 
-use intellect_protocol::message::{Prepared, QuorumRule};
+use intellect_protocol::message::{Prepared, QuorumRule, Roster, wire};
 
 use super::*;
 
@@ -89,6 +89,60 @@ fn a_vote_waits_until_a_quorum_is_prepared() -> Played {
     assert_eq!(all.iter().map(|host| missing(*host)).collect::<Vec<_>>(), [3; 4]);
     world.let_through();
     reach(&mut world, &all, 4)
+}
+
+/// R5: the owner of the last chunk seals it twice, so one of four voters computes another update
+/// than the others. All of them have accepted the roster, and nobody votes on it, since no quorum
+/// holds one update. A later attempt decides.
+#[test]
+fn an_owner_that_seals_twice() -> Played {
+    let (mut world, all) = run(4)?;
+    let id = world.run;
+    let first: Noted<Option<(Digest, Roster)>> = Rc::default();
+    let held: Noted<BTreeMap<usize, Digest>> = Rc::default();
+    let liar: Rc<Cell<Option<usize>>> = Rc::default();
+    let votes = counter();
+    let (made, holds, owner, voted) = (first.clone(), held.clone(), liar.clone(), votes.clone());
+    world.direct(move |from, _, message| {
+        let is_first = |roster: &Digest| made.borrow().as_ref().is_some_and(|(of, _)| of == roster);
+        match message {
+            // Nobody hears what the owner holds or votes for: the three others are a quorum.
+            Message::Prepared(_) | Message::Done(_) if owner.get() == Some(from) => {
+                return Fate::Drop;
+            }
+            Message::Prepared(prepared) if is_first(&prepared.roster) => {
+                holds.borrow_mut().insert(from, prepared.update);
+            }
+            Message::Done(done) if is_first(&done.roster) => count(&voted),
+            Message::Roster(roster) if roster.series.epoch == 2 && made.borrow().is_none() => {
+                *made.borrow_mut() = Some((wire::roster_digest(&id, roster), roster.clone()));
+            }
+            _ => {}
+        }
+        Fate::Deliver
+    });
+    assert!(world.until(END_MS, |_| first.borrow().is_some())?);
+    let members = first.borrow().as_ref().unwrap().1.members.clone();
+    assert!(members.iter().all(|member| member.weight > 0), "{members:?}");
+    let ring: Vec<usize> = members.iter().map(|m| world.host(&m.peer).unwrap()).collect();
+    let [a, b, seals, other] = ring[..] else { panic!("{} of {all:?}", ring.len()) };
+    world.call_liar(seals);
+    liar.set(Some(seals));
+    world.deceive(Some(other));
+    let honest = [a, b, other];
+    assert!(world.until(END_MS, |_| held.borrow().len() == honest.len())?, "{held:?}");
+    let updates: BTreeSet<Digest> = held.borrow().values().copied().collect();
+    assert_eq!(updates.len(), 2, "{updates:?}");
+    world.deceive(None);
+    reach(&mut world, &honest, 3)?;
+    assert_eq!(votes.get(), 0, "votes on a roster of two updates");
+    assert!(commit(&world, a, 2).attempt > 1 && regroups(&world, a).is_empty());
+    Ok(())
+}
+
+#[test]
+fn prepared_is_missed() {
+    missed(Rule::Prepared, an_owner_that_seals_twice);
 }
 
 /// R5, R20: a voter that has said `Prepared` is killed. After its restart it

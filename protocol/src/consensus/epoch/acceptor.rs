@@ -121,15 +121,12 @@ fn acceptable(epoch: &mut Epoch<'_>, digest: Digest, roster: &Roster) -> Result<
     salvage::check_kept(epoch.facts(), roster)?;
     require(roster.attempt != 1 || roster.adopt == epoch.slot.forced, Refusal::Rule)?;
     let proven = roster.highest_done().is_none_or(|vote| epoch.slot.grounds.knows(&vote));
-    require(proven, Refusal::Unproven)?;
+    require(proven || !epoch.validator.keeps(Rule::Ground), Refusal::Unproven)?;
     let heard = name_liars(epoch, roster.heard.clone(), roster.attempt);
     require(heard.len() == roster.heard.len(), Refusal::Rule)?;
     admission::check_trust(epoch, roster)?;
-    if roster.proposer == epoch.me.peer {
-        Ok(())
-    } else {
-        roster::check_places(epoch.facts(), roster)
-    }
+    let ours = roster.proposer == epoch.me.peer;
+    if ours { Ok(()) } else { roster::check_places(epoch.facts(), roster) }
 }
 
 /// R3: joins the ballot. The roster is logged before its Accept counts or leaves, and whatever
@@ -244,8 +241,7 @@ pub(super) fn on_prepared(epoch: &mut Epoch<'_>, message: &Verified<Message>, pr
             if let Some(update) = mine
                 && epoch.slot.series.may_reply(epoch.step.now, from, Reply::Prepared)
             {
-                let (series, roster) = (epoch.series(), prepared.roster);
-                let mine = Prepared { series, roster, update };
+                let mine = Prepared { series: epoch.series(), roster: prepared.roster, update };
                 epoch.step.put(Output::Send(from, epoch.validator.seal(Message::Prepared(mine))));
             }
         }

@@ -178,15 +178,15 @@ fn cast_vote(epoch: &mut Epoch<'_>, digest: Digest) -> bool {
 /// first, once.
 fn is_grounded(epoch: &mut Epoch<'_>, digest: Digest, update: Digest) -> bool {
     let Some(roster) = epoch.slot.roster(&digest).cloned() else { return false };
-    if epoch.validator.quorum.prepares() && roster.is_free() {
+    let (validator, quorum) = (epoch.validator, epoch.validator.quorum);
+    if quorum.prepares() && roster.is_free() && validator.keeps(Rule::Prepared) {
         acceptor::prepare(epoch, digest, &roster, update);
         let ballot = epoch.slot.ballots.get(&digest);
-        return ballot
-            .is_some_and(|b| b.is_prepared(epoch.validator.quorum, epoch.voters(), &update));
+        return ballot.is_some_and(|b| b.is_prepared(quorum, epoch.voters(), &update));
     }
     let Some(ballot) = epoch.slot.ballots.get(&digest) else { return false };
     let accepted = |v: &Voter| {
         ballot.accepts.contains_key(&v.peer) && roster.members.iter().any(|m| m.voter() == *v)
     };
-    epoch.validator.quorum.holds(epoch.voters(), accepted) || !epoch.validator.keeps(Rule::R5)
+    quorum.holds(epoch.voters(), accepted) || !validator.keeps(Rule::R5)
 }

@@ -147,7 +147,7 @@ fn vote(world: &World, liar: &Liar, receipt: &Receipt) -> Status {
 }
 
 #[test]
-fn r8_one_of_five_forges_a_vote() -> Played {
+pub(super) fn r8_one_of_five_forges_a_vote() -> Played {
     one_forges_a_vote(5)
 }
 

@@ -8,6 +8,11 @@ fn r32_is_missed() {
 }
 
 #[test]
+fn ground_is_missed() {
+    missed(Rule::Ground, forged::r8_one_of_five_forges_a_vote);
+}
+
+#[test]
 fn r40_is_missed() {
     missed(Rule::R40, costs::two_that_never_send_cost_few_rings);
 }
