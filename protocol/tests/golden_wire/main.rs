@@ -225,6 +225,22 @@ fn a_message_above_its_limit_is_refused_unread() {
     assert_eq!(wire::open_request(&[0; wire::REQUEST_BYTES_MAX + 1]), None);
 }
 
+/// D1: a ground is read up to the limit of a message, and not beyond. One of that length has more
+/// signatures than a roster has members: `history/lineage/tests.rs` sees that it proves nothing.
+#[test]
+fn a_ground_of_a_mebibyte_is_read_and_a_longer_one_is_not() {
+    let envelopes = [10_900, 10_923].map(|count| {
+        let ground = messages().into_iter().find(|(name, _)| *name == "ground").unwrap().1;
+        let Message::Ground(mut ground) = ground else { unreachable!() };
+        ground.voted.accepts = vec![ground.voted.accepts[0]; count];
+        wire::envelope(&wire::seal(&key(), &RUN, Message::Ground(ground)))
+    });
+    let [long, longer] = envelopes;
+    assert!(long.len() > DIRECT_BYTES_MAX - 4_096 && open(&long).is_ok(), "{}", long.len());
+    let (bytes, limit) = (longer.len(), DIRECT_BYTES_MAX);
+    assert_eq!(open(&longer), Err(OpenError::Oversize { bytes, limit }));
+}
+
 #[test]
 fn damaged_requests_and_answers_are_canonical_or_refused() {
     for (name, text) in REQUESTS {

@@ -249,27 +249,31 @@ fn who_sends_too_much_is_dropped_and_named() {
     honest.expect_no_harm();
 }
 
-/// A peer with another version may be honest and newer: it is reported once with a remedy, and not
-/// blamed. Nor is the honest node whose name it writes on its messages.
+/// A peer with another version may be honest, and newer or older: it is reported once with a remedy,
+/// and not blamed. Nor is the honest node whose name it writes on its messages.
 #[test]
 fn who_speaks_another_version_is_named_and_blamed_for_nothing() {
     let mut honest = Honest::train();
     let node = &mut honest.one;
     let mut newer = Stranger::new(150, node, "/intellect/2");
     newer.dial(node);
-    let mut mixed = Stranger::enter(151, node);
-    let (author, beat) = next_beat(&mut mixed);
-    let mut bytes = wire::envelope(&mixed.seal(Message::Heartbeat(beat)));
-    bytes[0] = 9;
-    bytes[1..33].copy_from_slice(author.as_bytes());
-    for repeat in 0..20_u32 {
-        mixed.tell(node, &bytes);
-        mixed.gossip(true, [repeat.to_le_bytes().as_slice(), &bytes].concat());
-    }
+    let mut mixed = [(151, 9), (152, 3)].map(|(seed, version)| {
+        let mut mixed = Stranger::enter(seed, node);
+        let (author, beat) = next_beat(&mut mixed);
+        let mut bytes = wire::envelope(&mixed.seal(Message::Heartbeat(beat)));
+        bytes[0] = version;
+        bytes[1..33].copy_from_slice(author.as_bytes());
+        for repeat in 0..20_u32 {
+            mixed.tell(node, &bytes);
+            mixed.gossip(true, [repeat.to_le_bytes().as_slice(), &bytes].concat());
+        }
+        mixed
+    });
     let ours = wire::VERSION.to_string();
-    for (stranger, version, ours) in
-        [(&mut newer, "/intellect/2", "/intellect/1"), (&mut mixed, "9", &*ours)]
-    {
+    let [nine, three] = &mut mixed;
+    let strangers =
+        [(&mut newer, "/intellect/2", "/intellect/1"), (nine, "9", &*ours), (three, "3", &*ours)];
+    for (stranger, version, ours) in strangers {
         let who = stranger.name();
         let named = |event: &Value| event["event"] == "incompatible" && event["who"] == *who;
         let event = stranger.sees(node, version, named);
@@ -277,10 +281,10 @@ fn who_speaks_another_version_is_named_and_blamed_for_nothing() {
         assert!(event["remedy"].as_str().unwrap().contains("update"), "{event}");
         assert!(node.said().contains(&format!(" {version}, this program {ours}: ")));
     }
-    mixed.live(Duration::from_secs(1));
+    mixed.iter_mut().for_each(|mixed| mixed.live(Duration::from_secs(1)));
     let all = node.events().unwrap();
     let count = |kind: &str| all.iter().filter(|event| event["event"] == kind).count();
-    assert_eq!((count("incompatible"), count("fault")), (2, 0), "{all:#?}");
+    assert_eq!((count("incompatible"), count("fault")), (3, 0), "{all:#?}");
     honest.expect_no_harm();
 }
 

@@ -1,8 +1,11 @@
 //! A voter that claims a vote for a value that never was.
 
-use intellect_protocol::base::fault::{DoneFault, Fault, RosterFault};
+use intellect_protocol::base::fault::{CertificateFault, DoneFault, Fault, RosterFault};
+use intellect_protocol::base::sign::Signature;
 use intellect_protocol::message::seal::Seal;
-use intellect_protocol::message::{Accept, Keep, Kept, Ranked, Receipt};
+use intellect_protocol::message::{
+    Accept, Ground, Join, Keep, Kept, Prepared, QuorumRule, Ranked, Receipt, Voted,
+};
 use intellect_protocol::ring::Layout;
 
 use super::*;
@@ -311,5 +314,96 @@ fn r1_two_rosters_and_two_accepts_of_one_attempt_are_faults() -> Played {
     assert_eq!(times(x.name, Fault::Roster(RosterFault::TwoOfOneAttempt)), honest.len());
     assert_eq!(times(other.name, Fault::Done(DoneFault::AcceptsTwo)), honest.len());
     assert_eq!(world.blamed.len(), 2 * honest.len(), "{:?}", world.blamed);
+    Ok(())
+}
+
+/// The peers that the honest ones blame, each with its fault, once a key has said this to them.
+fn blamed(
+    world: &mut World,
+    honest: &[usize],
+    who: PeerId,
+    said: &Message,
+) -> Result<Vec<(PeerId, Fault)>, Violation> {
+    world.say_as(honest, who, said);
+    world.play(20)?;
+    Ok(std::mem::take(&mut world.blamed))
+}
+
+/// R8: one of five voters names a vote in its Status, and proves it with the Accepts of one, two or
+/// three voters. One or two are no majority, and each peer that gets such a proof blames it.
+#[test]
+fn r8_a_status_with_a_bad_ground_is_a_fault() -> Played {
+    let (mut world, honest, liar, old) = one_liar(5)?;
+    let series = world.series(honest[0]).unwrap();
+    let receipt = forged(&liar, series, old);
+    let status = Message::Status(vote(&world, &liar, &receipt));
+    assert!(blamed(&mut world, &honest, liar.name, &status)?.is_empty());
+    let members = members(&world, honest[0], &[], |voters| voters);
+    let (attempt, proposer, heard) = (2, liar.name, Vec::new());
+    let (adopt, trust, keep) = (Some(receipt), None, Vec::new());
+    let roster = Roster { series, attempt, proposer, members, heard, adopt, trust, keep };
+    for (count, proves) in [(1, false), (2, false), (3, true)] {
+        let by = roster.members.iter().take(count).map(|m| (m.peer, Signature([0; 64])));
+        let (depth, update, accepts) = (0, old, by.collect());
+        let voted = Voted { depth, roster: roster.clone(), update, accepts };
+        let ground = Message::Ground(Ground { series, voted });
+        let blames = if proves { 0 } else { honest.len() };
+        let expected = vec![(liar.name, Fault::Done(DoneFault::NoGround)); blames];
+        let blamed = blamed(&mut world, &honest, liar.name, &ground)?;
+        assert_eq!(blamed, expected, "{count} Accepts");
+    }
+    Ok(())
+}
+
+/// G14: a roster shows the Status of a peer without a vote beside those of all voters. Each peer
+/// blames its proposer.
+#[test]
+fn g14_a_roster_that_heard_a_stranger_is_a_fault() -> Played {
+    let (mut world, honest, liar, _) = one_liar(5)?;
+    let series = world.series(honest[0]).unwrap();
+    let places = [(world.host(&liar.name).unwrap(), liar.ready)];
+    let members = members(&world, honest[0], &places, |voters| voters);
+    let mut roster = free_roster(&world, series, 2, liar.name, members);
+    let voter = Voter { peer: stranger(9), log: LogId([9; 16]) };
+    let heard = Heard { voter, ..roster.heard[0] };
+    roster.heard.push(heard);
+    let expected = vec![(liar.name, Fault::Roster(RosterFault::HeardNoVoter)); honest.len()];
+    let blamed = blamed(&mut world, &honest, liar.name, &Message::Roster(roster))?;
+    assert_eq!(blamed, expected);
+    Ok(())
+}
+
+/// R5, R11, R13: one of four voters votes for two values of its roster, says that it holds two, and
+/// joins a Regroup with two votes. Each peer that has both messages blames it, for that alone.
+#[test]
+fn r11_a_voter_that_says_two_things_is_blamed() -> Played {
+    let world = World::scene_with(4, 0, QuorumRule::Byzantine, OFF.get());
+    let (mut world, mut honest) = found(world, 4)?;
+    let x = honest.pop().unwrap();
+    let liar = Liar::voter(&world, x, honest[0]);
+    world.kill(&[x]);
+    let series = world.series(honest[0]).unwrap();
+    let members = members(&world, honest[0], &[(x, 100)], |voters| voters);
+    let roster = free_roster(&world, series, 1, liar.name, members);
+    let named = Message::Roster(roster.clone());
+    assert!(blamed(&mut world, &honest, liar.name, &named)?.is_empty());
+    let digest = wire::roster_digest(&world.run, &roster);
+    let value = |n: u8| Digest([n; 32]);
+    let done = |n| Message::Done(world.validator().done(&roster, &roster.receipt(value(n))));
+    let prepared = |n| Message::Prepared(Prepared { series, roster: digest, update: value(n) });
+    let join = |n| {
+        let done = Some(Ranked { depth: 0, attempt: 1, r: value(n) });
+        Message::Join(Join { series, regroup: value(9), log: liar.log, done })
+    };
+    let twice = [
+        ([1, 2].map(done), Fault::Done(DoneFault::TwoValues)),
+        ([1, 2].map(prepared), Fault::Done(DoneFault::HoldsTwo)),
+        ([1, 2].map(join), Fault::Certificate(CertificateFault::TwoJoins)),
+    ];
+    for ([one, other], fault) in twice {
+        assert!(blamed(&mut world, &honest, liar.name, &one)?.is_empty());
+        let blamed = blamed(&mut world, &honest, liar.name, &other)?;
+        assert_eq!(blamed, vec![(liar.name, fault); honest.len()]);
+    }
     Ok(())
 }
