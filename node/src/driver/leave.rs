@@ -81,7 +81,7 @@ impl Driver {
         let is_in = || peer.ledger().is_none_or(|ledger| ledger.admits(&self.key.peer()).is_ok());
         Some(match peer.wait(now, met)? {
             Wait::Behind if peer.donors(now).is_some_and(|d| d.is_empty()) => Reason::Unserved,
-            Wait::LeftOut { .. } if !is_in() => Reason::NotAdmitted,
+            Wait::LeftOut(_) if !is_in() => Reason::NotAdmitted,
             wait => Reason::Run(wait),
         })
     }

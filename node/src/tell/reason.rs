@@ -10,7 +10,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use intellect_protocol::base::id::PeerId;
-use intellect_protocol::machine::wait::Wait;
+use intellect_protocol::machine::wait::{Obstacle, Wait};
 use intellect_protocol::message::QuorumRule;
 
 use crate::{
@@ -50,8 +50,17 @@ impl Reason {
                 Wait::Joins(_) => ("joins", true),
                 Wait::Training(_) => ("training", true),
                 Wait::Roster { .. } => ("roster", true),
-                Wait::LeftOut { direct: true } => ("left-out", true),
-                Wait::LeftOut { direct: false } => ("not-reachable", false),
+                Wait::LeftOut(Obstacle::NotDirect | Obstacle::FewLinks { .. }) => {
+                    ("not-reachable", false)
+                }
+                Wait::LeftOut(Obstacle::Clock) => ("clock", false),
+                Wait::LeftOut(
+                    Obstacle::Late
+                    | Obstacle::NoPlace
+                    | Obstacle::Unheard
+                    | Obstacle::Refused
+                    | Obstacle::Unknown,
+                ) => ("left-out", true),
                 Wait::Accepts(_) => ("accepts", true),
                 Wait::Ring { .. } => ("ring", true),
                 Wait::Votes(_) => ("votes", true),
@@ -74,7 +83,7 @@ impl Reason {
                 Wait::Alone { .. } => "name an entry point with --bootstrap",
                 Wait::Voters { .. } => "start again the nodes that have left",
                 Wait::Behind | Wait::Update => "nothing has to be done while bytes come in",
-                Wait::PassedOver => DIRECT,
+                Wait::PassedOver | Wait::LeftOut(Obstacle::FewLinks { .. }) => DIRECT,
                 Wait::Joins(_) => {
                     "a peer that stays silent is left behind after the run's minority_grace"
                 }
@@ -82,11 +91,18 @@ impl Reason {
                     "those that take much longer than last time are left out of this ring"
                 }
                 Wait::Roster { .. } => "if nothing comes, the next voter takes its turn",
-                Wait::LeftOut { direct: false } => {
+                Wait::LeftOut(Obstacle::NotDirect) => {
                     "forward the port of --listen on the router, and name the router's address with --external"
                 }
-                Wait::LeftOut { direct: true } => {
-                    "nothing has to be done; a faster device avoids it"
+                Wait::LeftOut(Obstacle::Clock) => "set the clock of this machine: it is ahead",
+                Wait::LeftOut(Obstacle::Late) => {
+                    "nothing has to be done: it counts in the next epoch; a faster device avoids it"
+                }
+                Wait::LeftOut(Obstacle::Unheard) => {
+                    "nothing has to be done; if it comes again, check this machine's network"
+                }
+                Wait::LeftOut(Obstacle::NoPlace | Obstacle::Refused | Obstacle::Unknown) => {
+                    "nothing has to be done"
                 }
                 Wait::Accepts(_) => "those that stay silent get no position in the next attempt",
                 Wait::Ring { .. } => "a member that stalls it gets no position in the next attempt",
@@ -160,12 +176,7 @@ fn sentence(wait: &Wait, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             let owner = PeerName::from(*owner);
             write!(f, "waiting: attempt {attempt} of this epoch is the turn of {}", owner.short())
         }
-        Wait::LeftOut { direct: false } => {
-            f.write_str("waiting: no other peer connects to this node directly, so rings pass it by")
-        }
-        Wait::LeftOut { direct: true } => f.write_str(
-            "waiting: the others average this epoch without this node's work, which counts in the next one",
-        ),
+        Wait::LeftOut(obstacle) => left_out(*obstacle, f),
         Wait::Accepts(peers) => write!(f, "waiting: not all have agreed to the ring{}", without(peers)),
         Wait::Ring { slowest: None, .. } => f.write_str("waiting: the ring runs"),
         Wait::Ring { slowest: Some((peer, rate)), needed } => write!(
@@ -177,6 +188,29 @@ fn sentence(wait: &Wait, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
         Wait::Votes(peers) => write!(f, "waiting: not all have voted on the result{}", without(peers)),
         Wait::Update => f.write_str("waiting: the epoch is decided, and its update is on its way"),
+    }
+}
+
+/// The sentence about a ring that has no place for this node.
+fn left_out(obstacle: Obstacle, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let without = "waiting: the others average this epoch without this node";
+    match obstacle {
+        Obstacle::NotDirect => {
+            f.write_str("waiting: no other peer connects to this node directly, so rings pass it by")
+        }
+        Obstacle::FewLinks { linked, voters } => write!(
+            f,
+            "waiting: rings pass this node by, since it has direct connections with {linked} of {}",
+            number_of(voters, "other voter")
+        ),
+        Obstacle::Late => write!(f, "{without}, whose work was not ready"),
+        Obstacle::NoPlace => write!(f, "{without}: a ring takes few newcomers at a time"),
+        Obstacle::Unheard => write!(f, "{without}, which the proposer of the ring does not hear"),
+        Obstacle::Clock => f.write_str(
+            "waiting: by this machine's clock the invite of a peer that the others admit has expired",
+        ),
+        Obstacle::Refused => f.write_str("waiting: this node refuses the ring that was proposed"),
+        Obstacle::Unknown => write!(f, "{without}, whose work counts in the next one"),
     }
 }
 
@@ -222,6 +256,32 @@ mod tests {
         let alone = Wait::Alone { voters: 2, rule: available, goes_on: false };
         assert!(said(alone).contains("more than half of 2 voters"));
         assert!(!Reason::Run(Wait::PassedOver).cure().contains("  "));
+    }
+
+    /// The cure of too few connections is another one than that of a slow device or of a clock.
+    #[test]
+    fn each_obstacle_in_the_way_of_a_place_is_named_with_its_cure() {
+        for (obstacle, name, said, cure) in [
+            (Obstacle::NotDirect, "not-reachable", "no other peer connects", "--external"),
+            (
+                Obstacle::FewLinks { linked: 1, voters: 3 },
+                "not-reachable",
+                "connections with 1 of 3 other voters",
+                "--external",
+            ),
+            (Obstacle::Late, "left-out", "without this node, whose work was not", "faster device"),
+            (Obstacle::NoPlace, "left-out", "few newcomers at a time", "nothing"),
+            (Obstacle::Unheard, "left-out", "does not hear", "network"),
+            (Obstacle::Clock, "clock", "the invite of a peer", "clock"),
+            (Obstacle::Refused, "left-out", "refuses the ring", "nothing"),
+            (Obstacle::Unknown, "left-out", "counts in the next one", "nothing"),
+        ] {
+            let reason = Reason::Run(Wait::LeftOut(obstacle));
+            let text = reason.to_string();
+            assert!(text.starts_with("waiting: ") && text.contains(said), "{text}");
+            assert!(reason.cure().contains(cure), "{name}: {}", reason.cure());
+            assert_eq!(reason.kind(), (name, name == "left-out"));
+        }
     }
 
     /// What only the node knows, and not the protocol.

@@ -49,11 +49,8 @@ pub enum Wait {
         /// The voter that makes it; in the first attempt it is not known.
         owner: Option<PeerId>,
     },
-    /// R36: the rosters that were seen leave this peer out.
-    LeftOut {
-        /// R41: whether a ring can pass through this peer.
-        direct: bool,
-    },
+    /// R36: the rosters that were seen leave this peer out, or it refuses them.
+    LeftOut(Obstacle),
     /// R5: these members have a position in the ring and have not accepted the roster.
     Accepts(BTreeSet<PeerId>),
     /// R6: the ring runs, or its update is fetched from others.
@@ -67,4 +64,30 @@ pub enum Wait {
     Votes(BTreeSet<PeerId>),
     /// R17: the epoch is decided, and its update is fetched, or others still need this vote.
     Update,
+}
+
+/// What keeps a peer out of the rosters that it has seen, as far as it can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// R41: no ring can pass through it, since no other peer connects to it directly.
+    NotDirect,
+    /// G5, R42: it has no direct connection with the proposer, or with two members side by side.
+    FewLinks {
+        /// The other voters with which it has a direct connection.
+        linked: usize,
+        /// All other voters of the open epoch.
+        voters: usize,
+    },
+    /// R36: its work was not ready when the roster came.
+    Late,
+    /// G5, G7: it is a newcomer, and the roster has no more positions for newcomers.
+    NoPlace,
+    /// G6: it is a voter, and a proposer names all voters that it hears.
+    Unheard,
+    /// T4: it refuses the roster, since by its clock a ticket that came with it has expired.
+    Clock,
+    /// R3, R4: it refuses the roster for another reason.
+    Refused,
+    /// G9: nothing that it knows. The proposer may not have got its Ready, or counts offences.
+    Unknown,
 }

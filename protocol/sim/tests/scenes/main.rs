@@ -23,6 +23,7 @@ mod reach;
 mod invited;
 mod evening;
 mod liars;
+mod reasons;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

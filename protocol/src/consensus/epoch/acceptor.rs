@@ -72,12 +72,12 @@ pub(super) fn on_roster(epoch: &mut Epoch<'_>, message: &Arc<Verified<Message>>,
         return;
     }
     if roster.member(&epoch.me.peer).is_none() {
-        return recover::note_left_out(epoch, &roster);
+        return recover::note_left_out(epoch, &roster, None);
     }
     match acceptable(epoch, digest, &roster) {
         Ok(()) => accept(epoch, digest, &roster),
         Err(reason) => {
-            recover::note_left_out(epoch, &roster);
+            recover::note_left_out(epoch, &roster, Some(reason));
             epoch.step.put(send::refusal(epoch.facts(), proposer, digest, reason));
         }
     }

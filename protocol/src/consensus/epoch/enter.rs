@@ -48,7 +48,7 @@ pub(super) fn resume(epoch: &mut Epoch<'_>) {
                 let until = now + ring + facts.done_time();
                 Stage::Open { roster, progress: Progress::Reduce, until }
             }
-            None => Stage::Idle { left_out_until: None },
+            None => Stage::Idle { left_out: None },
         };
     } else if attempt > 0 {
         let until = Some(now + facts.ask_time() + facts.accept_time());

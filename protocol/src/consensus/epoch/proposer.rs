@@ -26,7 +26,7 @@ use super::{
 /// R36: proposes attempt 1, which asks nobody. It waits for all live peers of this series, and
 /// for voters that are still on their way into it, at most for the grace.
 pub(super) fn propose_first(epoch: &mut Epoch<'_>) -> bool {
-    let idle = matches!(epoch.slot.series.stage, Stage::Idle { left_out_until: None });
+    let idle = matches!(epoch.slot.series.stage, Stage::Idle { left_out: None });
     let able =
         !epoch.process.behind && epoch.process.leaving.is_none() && epoch.bound().promised() <= 1;
     let votes = epoch.facts().is_voter() || !epoch.validator.keeps(Rule::G1);

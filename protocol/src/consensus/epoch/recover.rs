@@ -18,7 +18,7 @@ use super::open_epoch::Epoch;
 use super::series::Stage;
 use super::slot::Slot;
 use super::timers::Timer;
-use super::{admission, founders, patience, salvage, send, timers, turns};
+use super::{admission, founders, patience, salvage, send, timers, turns, waits};
 
 /// Attempts of one series after which the user gets a report (R39).
 const ATTEMPTS_MAX: u64 = 256;
@@ -274,7 +274,7 @@ pub(super) fn time_out(epoch: &mut Epoch<'_>) -> bool {
                 Reason::VotesMissing
             }
         },
-        Stage::Idle { left_out_until: Some(_) } if over() => {
+        Stage::Idle { left_out: Some(_) } if over() => {
             epoch.slot.count_failure();
             Reason::LeftOut
         }
@@ -329,17 +329,18 @@ fn note_withheld(epoch: &mut Epoch<'_>, roster: Digest) {
 
 /// R37: a peer that a roster leaves out waits three times as long as that may take before it asks. A
 /// ring in which we have a position, and that we refuse, does not begin: it waits until the others see that.
-pub(super) fn note_left_out(epoch: &mut Epoch<'_>, roster: &Roster) {
+pub(super) fn note_left_out(epoch: &mut Epoch<'_>, roster: &Roster, refusal: Option<Refusal>) {
     let facts = epoch.facts();
-    if let Stage::Idle { left_out_until } = &facts.slot.series.stage {
+    if let Stage::Idle { left_out } = &facts.slot.series.stage {
         let now = facts.step.now;
         let wait = if roster.ring().any(|member| member.peer == facts.me.peer) {
             facts.accept_time_of(roster) + patience::patience_left(facts).unwrap_or_default()
         } else {
             3 * (facts.accept_time() + facts.ring_time(roster) + facts.done_time())
         };
-        let until = (now + wait).max(left_out_until.unwrap_or(now));
-        epoch.slot.series.stage = Stage::Idle { left_out_until: Some(until) };
+        let until = (now + wait).max(left_out.map_or(now, |(until, _)| until));
+        let why = waits::obstacle(facts, roster, refusal);
+        epoch.slot.series.stage = Stage::Idle { left_out: Some((until, why)) };
     }
 }
 

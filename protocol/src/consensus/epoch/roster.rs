@@ -26,6 +26,7 @@ use crate::message::{
 use crate::ring::Order;
 
 use super::attendance::{PeerStatus, Question};
+use super::ballot::Ballot;
 use super::conduct::Pair;
 use super::facts::Facts;
 use super::seats::{has_seat, pair, seat};
@@ -125,8 +126,7 @@ pub(super) fn choose_newcomers(
     if !facts.keeps(Rule::G5) {
         return newcomers;
     }
-    let bounded = facts.bounds_newcomers();
-    let mut most = if bounded { (voters.len() / 2).max(1) } else { MEMBERS_MAX };
+    let mut most = newcomers_most(facts, voters.len());
     let idle = !voters.iter().any(|m| m.weight > 0);
     if attempt > NEWCOMER_ATTEMPTS {
         // If no voter has work, one newcomer computes, another one at each attempt.
@@ -137,9 +137,6 @@ pub(super) fn choose_newcomers(
         };
         newcomers.retain(accepted);
     }
-    if facts.keeps(Rule::G7) && bounded {
-        most = most.min(newcomers_max(facts, voters.len()));
-    }
     let since = |m: &Member| facts.step.table.peers.get(&m.peer).map(|seen| seen.since);
     let offences = |m: &Member| facts.conduct.offences(&m.peer);
     newcomers.sort_by_cached_key(|m| (offences(m), since(m), key(m)));
@@ -148,6 +145,29 @@ pub(super) fn choose_newcomers(
     newcomers.extend(rest);
     newcomers.truncate(most);
     newcomers
+}
+
+/// G5, G7: the most newcomers that a proposer gives positions at the first attempt, beside so many
+/// old voters.
+fn newcomers_most(facts: Facts<'_>, old: usize) -> usize {
+    if !facts.bounds_newcomers() {
+        return MEMBERS_MAX;
+    }
+    let most = (old / 2).max(1);
+    if facts.keeps(Rule::G7) { most.min(newcomers_max(facts, old)) } else { most }
+}
+
+/// G5, G7: whether a roster has no position for one more newcomer: there are enough, a value is
+/// adopted, or it is of an attempt in which we can have none.
+pub(super) fn is_full(facts: Facts<'_>, roster: &Roster) -> bool {
+    let is_old = |m: &&Member| facts.voters().contains(&m.voter());
+    let old = roster.members.iter().filter(is_old).count();
+    let accepted = |ballot: &Ballot| ballot.accepts.contains_key(&facts.me.peer);
+    let is_late = roster.attempt > NEWCOMER_ATTEMPTS
+        || roster.attempt > 1
+            && roster.ring().any(|member| is_old(&member))
+            && !facts.slot.ballots.values().any(accepted);
+    is_late || !roster.is_free() || roster.members.len() - old >= newcomers_most(facts, old)
 }
 
 /// G7: the most newcomers in a roster with so many old voters. They are voters next, and where a

@@ -9,6 +9,7 @@ use crate::base::sign::{Signature, Verified};
 use crate::base::time::Time;
 use crate::machine::event::Progress;
 use crate::machine::table::PeerRecord;
+use crate::machine::wait::Obstacle;
 use crate::message::{Heard, Link, Message, Report, Series, Status, Voter};
 
 use super::gathering::Gathering;
@@ -77,9 +78,9 @@ pub(super) enum Reply {
 /// How far the series is. Each variant holds the data that exists in that stage.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
-    /// No roster is accepted yet. `left_out_until` is when to ask, set once rosters were seen that
-    /// leave us out, or that we refuse.
-    Idle { left_out_until: Option<Time> },
+    /// No roster is accepted yet. Once rosters were seen that leave us out, or that we refuse,
+    /// `left_out` has when to ask, and why the last one does.
+    Idle { left_out: Option<(Time, Obstacle)> },
     /// An attempt is under way: its roster is accepted. `until` ends its present progress.
     Open { roster: Digest, progress: Progress, until: Time },
     /// We have come to an attempt, and wait until `until` for its roster; for other voters to come
@@ -168,7 +169,7 @@ impl SeriesState {
             name: series,
             voters,
             entered: now,
-            stage: Stage::Idle { left_out_until: None },
+            stage: Stage::Idle { left_out: None },
             turns: OnceLock::new(),
             reached: BTreeMap::new(),
             queries: BTreeMap::new(),

@@ -171,7 +171,7 @@ impl Slot {
         let attempt = self.roster(&digest).map_or(0, |roster| roster.attempt);
         let epoch = self.series.name.epoch;
         step.put(Output::Event(Event::Aborted { epoch, attempt, phase: progress, reason }));
-        self.series.stage = Stage::Idle { left_out_until: None };
+        self.series.stage = Stage::Idle { left_out: None };
     }
 
     /// The body of a roster, if it is known.

@@ -113,7 +113,7 @@ fn stage_due(series: &SeriesState) -> Option<Time> {
     match &series.stage {
         Stage::Open { until, .. } | Stage::Joined { until, .. } => Some(*until),
         Stage::Recover { until, .. } => *until,
-        Stage::Idle { left_out_until } => *left_out_until,
+        Stage::Idle { left_out } => left_out.map(|(until, _)| until),
         Stage::Decided(decided) => Some(decided.until),
         Stage::Applying(_) => None,
     }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::base::id::{Digest, PeerId};
 use crate::machine::event::Progress;
-use crate::machine::wait::Wait;
-use crate::message::{Roster, Voter};
+use crate::machine::wait::{Obstacle, Wait};
+use crate::message::{Member, Refusal, Roster, Voter};
 
 use super::facts::Facts;
+use super::seats::has_seat;
 use super::series::Stage;
-use super::{founders, patience, turns};
+use super::{founders, patience, roster, turns};
 
 /// What the open epoch waits for. `None`: we train, or take the outer step. `met`: whether this peer
 /// has ever met another one. A peer that has not is a run of one, if the run needs no other, and
@@ -23,10 +24,8 @@ pub(super) fn wait(facts: Facts<'_>, met: bool) -> Option<Wait> {
     let now = match &series.stage {
         Stage::Decided(_) => return Some(Wait::Update),
         Stage::Applying(_) => return None,
-        Stage::Idle { left_out_until: Some(_) } => {
-            Some(Wait::LeftOut { direct: facts.reach.is_direct(facts.step) })
-        }
-        Stage::Idle { left_out_until: None } => facts.slot.frozen.is_some().then(|| {
+        Stage::Idle { left_out: Some((_, why)) } => Some(Wait::LeftOut(*why)),
+        Stage::Idle { left_out: None } => facts.slot.frozen.is_some().then(|| {
             let training: BTreeSet<PeerId> = patience::awaited_and_unready(facts).collect();
             let first = Wait::Roster { attempt: 1, owner: None };
             if training.is_empty() { first } else { Wait::Training(training) }
@@ -102,4 +101,32 @@ fn not_joined(facts: Facts<'_>, regroup: &Digest) -> BTreeSet<PeerId> {
     };
     let members = known.regroup.iter().flat_map(|regroup| &regroup.members);
     members.map(|member| member.peer).filter(|peer| !known.joins.contains_key(peer)).collect()
+}
+
+/// What keeps us out of a roster that does not name us, or that we refuse. What a person can mend
+/// comes before what the next epoch mends.
+pub(super) fn obstacle(facts: Facts<'_>, roster: &Roster, refusal: Option<Refusal>) -> Obstacle {
+    let me = facts.me.peer;
+    match refusal {
+        Some(Refusal::Expired(_)) => return Obstacle::Clock,
+        Some(_) => return Obstacle::Refused,
+        None if facts.is_voter() => return Obstacle::Unheard,
+        None => {}
+    }
+    let others = || facts.voters().iter().map(|voter| voter.peer).filter(move |peer| *peer != me);
+    let linked = others().filter(|peer| facts.reach.is_linked(peer)).count();
+    let voters = others().count();
+    let ring: Vec<Member> = roster.ring().copied().collect();
+    let fits = || has_seat(&ring, me, &roster::apart(facts, &ring));
+    if !facts.reach.is_direct(facts.step) {
+        Obstacle::NotDirect
+    } else if linked < voters && !(facts.reach.is_linked(&roster.proposer) && fits()) {
+        Obstacle::FewLinks { linked, voters }
+    } else if facts.slot.frozen.is_none() {
+        Obstacle::Late
+    } else if roster::is_full(facts, roster) {
+        Obstacle::NoPlace
+    } else {
+        Obstacle::Unknown
+    }
 }
