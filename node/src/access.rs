@@ -93,6 +93,16 @@ impl Admission {
         self.ledger.admits(&self.me).or_else(judge)
     }
 
+    /// When the ticket of this node has expired by its own clock, in Unix seconds; `None` while it is
+    /// good, or is not needed. At the start it was good ([`Self::check`]), and a wait may be long.
+    pub(crate) fn expired(&self) -> Option<u64> {
+        if self.ledger.admits(&self.me).is_ok() {
+            return None;
+        }
+        let Err(Denied::Expired { expires }) = check_clock(self.ticket()?) else { return None };
+        Some(expires)
+    }
+
     /// The admit request of this node.
     pub(crate) fn request(&self) -> Visit {
         Visit::Enter(self.ticket.clone())

@@ -530,9 +530,7 @@ impl Console {
             Event::Fork { first_epoch, mine, theirs, undone, held } => {
                 self.fork(forks::Fork { first_epoch, mine, theirs, undone, held });
             }
-            Event::ForkExcluded { first_epoch } => {
-                self.emit(None, events::Event::ForkExcluded { first_epoch });
-            }
+            Event::ForkExcluded { first_epoch } => self.fork_excluded(first_epoch),
             Event::Admitted { who, invite, epoch } => {
                 self.admitted(who, invite, epoch, peer.ledger().map(AsRef::as_ref));
             }

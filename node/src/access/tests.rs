@@ -69,6 +69,20 @@ fn an_open_run_has_no_admission_and_a_node_without_a_ticket_does_not_begin() {
     assert!(matches!(admission(&manifest, Some(late)).check(), Err(Denied::Expired { .. })));
 }
 
+/// An invite may expire while its node waits for members; once they have admitted it, it counts no more.
+#[test]
+fn only_an_invite_that_is_needed_can_have_expired() {
+    let manifest = manifest();
+    let late = invited(&manifest, 2, 1, 1_000_000);
+    let mut here = admission(&manifest, Some(late.clone()));
+    assert_eq!(here.expired(), Some(1_000_000));
+    here.follow(&ledger(&here, 1, Vec::new(), vec![late]), 2);
+    assert_eq!(here.expired(), None);
+    for ticket in [None, Some(named(&manifest, 2)), Some(invited(&manifest, 2, 1, u64::MAX))] {
+        assert_eq!(admission(&manifest, ticket).expired(), None);
+    }
+}
+
 #[test]
 fn peers_in_the_ledger_or_with_a_ticket_are_admitted_until_a_notice_revokes_them() {
     let manifest = manifest();

@@ -21,6 +21,7 @@ use intellect_protocol::peer;
 use super::access::is_first;
 use super::finish::Goal;
 use super::{Done, Driver, Ended};
+use crate::access::Admission;
 use crate::net::Net;
 use crate::tell::Reason;
 
@@ -66,10 +67,11 @@ impl Driver {
     /// Why this node makes no progress; `None` if it does.
     ///
     /// The order is the rank of the reasons. A disk that refuses comes first, since the node sends
-    /// nothing that rests on it, so all other reasons would follow from that one. Of the reasons of
-    /// the protocol two are replaced by closer ones: no peer serves the state that is wanted, and
-    /// the ledger does not admit this peer.
-    fn reason(&self) -> Option<Reason> {
+    /// nothing that rests on it, so all other reasons would follow from that one. A lineage about
+    /// which a person has to decide comes before all that may pass by itself. The reasons of the
+    /// protocol are replaced by closer ones: no peer serves the state that is wanted, or so much of
+    /// it is left, and the ledger does not admit this peer, perhaps since its invite has expired.
+    pub(super) fn reason(&self) -> Option<Reason> {
         let (peer, now) = (self.holdings.peer(), self.now());
         if self.buffers.disk_refuses() || self.holdings.awaits_disk(now) {
             return Some(Reason::Disk);
@@ -77,10 +79,24 @@ impl Driver {
         if self.finish.is_reached() {
             return Some(Reason::Finished);
         }
+        if let Some(forked) = self.tell.forked() {
+            return Some(forked);
+        }
         let met = self.net.has_met_peers() || !peer.table().peers.is_empty();
-        let is_in = || peer.ledger().is_none_or(|ledger| ledger.admits(&self.key.peer()).is_ok());
-        Some(match peer.wait(now, met)? {
-            Wait::Behind if peer.donors(now).is_some_and(|d| d.is_empty()) => Reason::Unserved,
+        let wait = peer.wait(now, met)?;
+        let me = self.key.peer();
+        if let Some(expires) = self.access.admission.as_ref().and_then(Admission::expired)
+            && !peer.notices().admit(&me)
+        {
+            return Some(Reason::Clock { expires });
+        }
+        let is_in = || peer.ledger().is_none_or(|ledger| ledger.admits(&me).is_ok());
+        Some(match wait {
+            Wait::Behind => match peer.donors(now).map(|donors| donors.is_empty()) {
+                Some(true) => Reason::Unserved,
+                Some(false) => self.tell.fetching(),
+                None => Reason::Run(Wait::Behind),
+            },
             Wait::LeftOut(_) if !is_in() => Reason::NotAdmitted,
             wait => Reason::Run(wait),
         })

@@ -9,9 +9,10 @@ use intellect_model::config::Work;
 use intellect_model::data::Dataset;
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::holdings::Output;
+use intellect_protocol::machine::event::Event;
 use intellect_protocol::manifest::Run;
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Heartbeat, Message};
+use intellect_protocol::message::{Head, Heartbeat, Message};
 
 use super::twins::tests::heartbeat;
 use super::*;
@@ -20,7 +21,7 @@ use crate::config::{Local, Voice};
 use crate::enter::{Opened, genesis::Found, machine::Machine};
 use crate::identity::{Home, Origin};
 use crate::manifest::Draft;
-use crate::tell::events::Sink;
+use crate::tell::{Reason, events::Sink};
 
 const ENTRY: &str = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
@@ -156,4 +157,18 @@ async fn a_job_that_panics_ends_the_node_with_what_it_was() {
     let text = error.to_string();
     assert!(text.contains("the disk is made of cheese"), "{text}");
     assert!(text.contains("start the node again"), "{text}");
+}
+
+/// A person reads of it whatever else the node waits for, until no other lineage can exist.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fork_that_is_held_is_the_reason_until_it_is_decided() {
+    let (_folder, mut driver, _reports) = driver().await;
+    let is_forked = |driver: &Driver| matches!(driver.reason(), Some(Reason::Forked { .. }));
+    let [mine, theirs] = [1, 2].map(|n| Head { epoch: 9, tokens: 1, state: Digest([n; 32]) });
+    driver.on_event(Event::Fork { first_epoch: 3, mine, theirs, undone: 0, held: false });
+    assert!(!is_forked(&driver), "the rule decides");
+    driver.on_event(Event::Fork { first_epoch: 3, mine, theirs, undone: 0, held: true });
+    assert!(is_forked(&driver));
+    driver.on_event(Event::ForkExcluded { first_epoch: 3 });
+    assert!(!is_forked(&driver));
 }

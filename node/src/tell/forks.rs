@@ -1,5 +1,7 @@
 //! Sentences about two lineages that met. The protocol reports a fork each time it hears the other lineage; people
 //! see it once, and again each minute while it lasts.
+//!
+//! A fork about which a person has to decide is a [`Reason`], and is said for as long as nobody has decided.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant};
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::message::Head;
 
-use super::{Console, events};
+use super::{Console, Reason, events};
 use crate::figures::number_of;
 use crate::name::Hex;
 
@@ -34,19 +36,10 @@ pub(super) struct Fork {
 }
 
 impl Fork {
-    /// The sentence for people. It names the state for `--follow`, since only a person can decide
-    /// against the rule.
+    /// The sentence for people about a fork that the rule decides. It names the state for
+    /// `--follow`, since only a person can decide against the rule.
     fn sentence(&self) -> String {
-        let Self { first_epoch, mine, theirs, undone, held } = self;
-        if *held {
-            let undone = number_of(mine.epoch.saturating_sub(*first_epoch) + 1, "epoch");
-            return format!(
-                "fork: from epoch {first_epoch} on another lineage is greater and would undo {undone} of ours; \
-                 few of the earlier voters have signed it, so ours goes on. If the other one is the run's, \
-                 start this node again with --follow {}",
-                theirs.state.hex()
-            );
-        }
+        let Self { first_epoch, mine, theirs, undone, .. } = self;
         let what = if *undone == 0 {
             let mine = mine.state.hex();
             format!("ours goes on; a node that stays on the other one needs --follow {mine}")
@@ -58,23 +51,37 @@ impl Fork {
     }
 }
 
-/// When each fork was last reported, by its first epoch and whether a person has to decide. At most
-/// [`FORKS_MAX`] of them: the one that began first makes room, and would be reported once more.
+/// The forks that were reported, and the one that is left for a person to decide about.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Forks(BTreeMap<(u64, bool), Instant>);
+pub(super) struct Forks {
+    /// When each was last reported, by its first epoch and whether a person has to decide. At most
+    /// [`FORKS_MAX`] of them: the one that began first makes room, and would be reported once more.
+    reported: BTreeMap<(u64, bool), Instant>,
+    /// The newest one about which a person has to decide.
+    held: Option<Fork>,
+}
 
 impl Forks {
-    /// Whether to report a fork now. A fork that undoes epochs is always reported.
+    /// Leaves nothing for a person: the organiser has decided, or no other lineage exists any more.
+    pub(super) fn hold_none(&mut self) {
+        self.held = None;
+    }
+
+    /// Takes a fork, and returns whether to report it now. A fork that undoes epochs is always reported.
     fn is_due(&mut self, fork: &Fork, now: Instant) -> bool {
         let key = (fork.first_epoch, fork.held);
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < AGAIN;
-        if fork.undone == 0 && self.0.get(&key).is_some_and(is_recent) {
+        if fork.held || fork.undone > 0 {
+            // This node has gone over to a lineage, or has met one that it may not follow.
+            self.held = fork.held.then_some(*fork);
+        }
+        if fork.undone == 0 && self.reported.get(&key).is_some_and(is_recent) {
             return false;
         }
-        if self.0.len() >= FORKS_MAX && !self.0.contains_key(&key) {
-            self.0.pop_first();
+        if self.reported.len() >= FORKS_MAX && !self.reported.contains_key(&key) {
+            self.reported.pop_first();
         }
-        self.0.insert(key, now);
+        self.reported.insert(key, now);
         true
     }
 }
@@ -89,13 +96,28 @@ impl Console {
         }
     }
 
+    /// Why a person has to decide which lineage this node follows; `None` if the rule decides.
+    pub(crate) fn forked(&self) -> Option<Reason> {
+        let Fork { first_epoch, theirs, .. } = self.forks.held?;
+        let undone = self.epoch.saturating_sub(first_epoch).saturating_add(1);
+        Some(Reason::Forked { first_epoch, undone, theirs: theirs.state })
+    }
+
+    /// No other lineage than ours can exist any more.
+    pub(super) fn fork_excluded(&mut self, first_epoch: u64) {
+        self.forks.hold_none();
+        self.emit(None, events::Event::ForkExcluded { first_epoch });
+    }
+
     /// Reports a fork, unless it was reported within the last minute. The event is as seldom as the
-    /// sentence.
+    /// sentence. Where a person has to decide, the sentence is that of the [`Reason`].
     pub(super) fn fork(&mut self, fork: Fork) {
         if !self.forks.is_due(&fork, Instant::now()) {
             return;
         }
-        self.say(&fork.sentence());
+        if !fork.held {
+            self.say(&fork.sentence());
+        }
         let Fork { first_epoch, mine, theirs, undone, held } = fork;
         let (mine, theirs) = (Hex::from(mine.state), Hex::from(theirs.state));
         self.emit(None, events::Event::Fork { first_epoch, mine, theirs, undone, held });
@@ -124,13 +146,28 @@ mod tests {
         for epoch in 0..1_000 {
             forks.is_due(&fork(epoch, 0, false), start);
         }
-        assert_eq!(forks.0.len(), FORKS_MAX);
+        assert_eq!(forks.reported.len(), FORKS_MAX);
+    }
+
+    /// What is held stays so until another lineage is followed, or the organiser decides.
+    #[test]
+    fn a_fork_that_a_person_decides_about_is_held_until_it_is_decided() {
+        let (mut forks, now) = (Forks::default(), Instant::now());
+        let mut held_after = |fork: &Fork| {
+            forks.is_due(fork, now);
+            forks.held.map(|fork| fork.first_epoch)
+        };
+        assert_eq!(held_after(&fork(5, 0, false)), None, "the rule decides");
+        assert_eq!(held_after(&fork(7, 0, true)), Some(7));
+        assert_eq!(held_after(&fork(5, 0, false)), Some(7), "ours goes on beside both");
+        assert_eq!(held_after(&fork(7, 3, false)), None, "this node has gone over");
+        assert_eq!(held_after(&fork(9, 0, true)), Some(9));
+        forks.hold_none();
+        assert!(forks.held.is_none());
     }
 
     #[test]
     fn the_sentence_says_what_a_person_has_to_type() {
-        let held = fork(234, 0, true).sentence();
-        assert!(held.contains("would undo 67 epochs") && held.contains(&"bb".repeat(32)), "{held}");
         let ours = fork(234, 0, false).sentence();
         assert!(ours.contains("ours goes on") && ours.contains(&"aa".repeat(32)), "{ours}");
         assert!(fork(234, 1, false).sentence().ends_with("1 epoch of ours undone"));

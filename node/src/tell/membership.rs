@@ -63,6 +63,7 @@ impl Console {
         let event = match (&notice.body, in_force) {
             (Body::Attestation(_), Some(_)) => return,
             (Body::Attestation(Attestation { epoch, .. }), None) => {
+                self.forks.hold_none();
                 self.say(&format!("the organiser attests epoch {epoch} (notice {number})"));
                 return self.emit(Some(*epoch), events::Event::Attested { number });
             }

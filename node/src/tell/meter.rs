@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use intellect_model::config::Fingerprint;
 use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::machine::wait::Wait;
 use tokio::time::timeout;
 
-use super::Console;
 use super::events;
 use super::screen;
+use super::{Console, Reason};
 use crate::figures::{bytes, length, number_of};
 use crate::name::Hex;
 
@@ -72,6 +73,15 @@ impl Console {
     /// The same for a file of the run's data, which sentences call `name`.
     pub(crate) fn meter_of_data(&self, name: &str, file: &Fingerprint) -> Meter {
         Meter::new(self.clone(), Subject::Data(Digest(file.digest).into(), name.to_owned()))
+    }
+
+    /// Why a node waits that fetches a later state, with what is left of it once bytes come in.
+    pub(crate) fn fetching(&self) -> Reason {
+        let fetched = self.sink().stage().and_then(|stage| stage.fetched());
+        match fetched.filter(|(have, want)| have < want) {
+            Some((have, want)) => Reason::Behind { have, want },
+            None => Reason::Run(Wait::Behind),
+        }
     }
 
     /// Awaits work that does not know how far it is. If it takes over two seconds, the sentence is printed.

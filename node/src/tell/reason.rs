@@ -9,7 +9,8 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use intellect_protocol::base::id::PeerId;
+use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_protocol::base::time::utc;
 use intellect_protocol::machine::wait::{Obstacle, Wait};
 use intellect_protocol::message::QuorumRule;
 
@@ -23,10 +24,32 @@ use crate::{
 pub(crate) enum Reason {
     /// What the protocol waits for.
     Run(Wait),
+    /// A later state is fetched, of which so many bytes have come.
+    Behind {
+        /// Bytes that are here and verified.
+        have: u64,
+        /// The size of the whole state, in bytes.
+        want: u64,
+    },
     /// No peer that is here hands out the later state that this node follows.
     Unserved,
     /// The run is by invitation, and its members have not admitted this node yet.
     NotAdmitted,
+    /// The same, and by the clock of this machine its invite has expired meanwhile.
+    Clock {
+        /// When it expired, in Unix seconds.
+        expires: u64,
+    },
+    /// Another lineage is greater, and would undo so much of this one that a person has to decide.
+    /// Until then this node keeps its own.
+    Forked {
+        /// The first epoch in which the two differ.
+        first_epoch: u64,
+        /// How many epochs of this node's lineage the other one would undo.
+        undone: u64,
+        /// The state of the other lineage, by which `--follow` names it.
+        theirs: Digest,
+    },
     /// The disk does not take this node's votes. What it cannot store it must not say, or a restart
     /// could contradict it.
     Disk,
@@ -66,8 +89,11 @@ impl Reason {
                 Wait::Votes(_) => ("votes", true),
                 Wait::Update => ("update", true),
             },
+            Self::Behind { .. } => ("behind", true),
             Self::Unserved => ("unserved", false),
             Self::NotAdmitted => ("not-admitted", false),
+            Self::Clock { .. } => ("clock", false),
+            Self::Forked { .. } => ("forked", false),
             Self::Disk => ("disk", false),
             Self::Finished => ("finished", true),
         }
@@ -82,7 +108,7 @@ impl Reason {
                 Wait::Founders { .. } => "others join with the line that the bootstrap prints",
                 Wait::Alone { .. } => "name an entry point with --bootstrap",
                 Wait::Voters { .. } => "start again the nodes that have left",
-                Wait::Behind | Wait::Update => "nothing has to be done while bytes come in",
+                Wait::Behind | Wait::Update => BYTES,
                 Wait::PassedOver | Wait::LeftOut(Obstacle::FewLinks { .. }) => DIRECT,
                 Wait::Joins(_) => {
                     "a peer that stays silent is left behind after the run's minority_grace"
@@ -110,8 +136,15 @@ impl Reason {
                     "a quorum of the voters is enough; if it does not come, the next attempt begins"
                 }
             },
+            Self::Behind { .. } => BYTES,
             Self::Unserved => "start a node that trained last, or wait for one",
             Self::NotAdmitted => "members admit whoever has an invite of the organiser: --invite",
+            Self::Clock { .. } => {
+                "set the clock of this machine if it is wrong; else ask the organiser for another invite"
+            }
+            Self::Forked { .. } => {
+                "you decide: if it is the run's, start this node again with --follow and that state"
+            }
             Self::Disk => "free some disk space, and check the disk if it has room",
             Self::Finished => "Ctrl-C ends it now",
         }
@@ -122,10 +155,27 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run(wait) => sentence(wait, f),
+            Self::Behind { have, want } => write!(
+                f,
+                "waiting: this node fetches a later state of the run, and {} of {} are left",
+                bytes(want.saturating_sub(*have)),
+                bytes(*want)
+            ),
             Self::Unserved => f.write_str(
                 "waiting: this node follows a later state of the run, and no peer that is here hands it out",
             ),
             Self::NotAdmitted => f.write_str("waiting: no member of the run has admitted this node yet"),
+            Self::Clock { expires } => write!(
+                f,
+                "waiting: by this machine's clock the invite of this node expired at {}, and nobody has admitted it",
+                utc(*expires)
+            ),
+            Self::Forked { first_epoch, undone, theirs } => write!(
+                f,
+                "fork: from epoch {first_epoch} on a greater lineage would undo {} of ours; its state is {}",
+                number_of(*undone, "epoch"),
+                theirs.hex()
+            ),
             Self::Disk => {
                 f.write_str("waiting: the disk does not take this node's votes or its state, and it sends no vote that it has not kept")
             }
@@ -232,6 +282,9 @@ fn quorum(rule: QuorumRule, voters: usize) -> String {
     }
 }
 
+/// The remedy where bytes are on their way, which is none.
+const BYTES: &str = "nothing has to be done while bytes come in";
+
 /// The remedy where no peer hands out an update: perhaps none of them has a direct connection.
 const DIRECT: &str = "if this lasts, there is no direct connection to them: forward the port of --listen on the \
     router, and give the router's address with --external";
@@ -287,15 +340,37 @@ mod tests {
     /// What only the node knows, and not the protocol.
     #[test]
     fn a_node_that_nobody_admits_or_serves_says_so_and_what_to_do() {
+        let clock = Reason::Clock { expires: 951_782_399 };
         for (reason, name, part, cure) in [
             (Reason::NotAdmitted, "not-admitted", "no member of the run has admitted", "--invite"),
             (Reason::Unserved, "unserved", "no peer that is here hands it out", "start a node"),
+            (clock, "clock", "expired at 2000-02-28 23:59 UTC", "set the clock"),
         ] {
             let said = reason.to_string();
             assert!(said.starts_with("waiting: ") && said.contains(part), "{said}");
             assert!(reason.cure().contains(cure), "{}", reason.cure());
             assert_eq!(reason.kind(), (name, false), "no part of an epoch that goes well");
         }
+    }
+
+    #[test]
+    fn a_state_that_comes_in_has_what_is_left_of_it() {
+        let behind = Reason::Behind { have: 5_900_000, want: 14_000_000 };
+        let said = behind.to_string();
+        assert!(said.ends_with("and 8.1 MB of 14 MB are left"), "{said}");
+        let unknown = Reason::Run(Wait::Behind);
+        assert_eq!((behind.kind(), behind.cure()), (unknown.kind(), unknown.cure()));
+    }
+
+    /// On a terminal of 80 columns the whole fits into the three rows of a verdict.
+    #[test]
+    fn a_fork_that_is_held_has_the_state_to_type() {
+        let theirs = Digest([0xbb; 32]);
+        let forked = Reason::Forked { first_epoch: 234, undone: 67, theirs };
+        let said = format!("{forked}. {}", forked.cure());
+        assert!(said.contains("would undo 67 epochs") && said.contains(&"bb".repeat(32)), "{said}");
+        assert!(said.contains("--follow") && said.len() <= 3 * 80, "{said}");
+        assert_eq!(forked.kind(), ("forked", false));
     }
 
     #[test]

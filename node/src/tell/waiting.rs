@@ -60,9 +60,10 @@ impl Waiting {
         let alone = matches!(reason, Reason::Run(Wait::Alone { .. }));
         let soon = since + if alone { ALONE } else { PATIENCE };
         let late = if ordinary { since + ORDINARY } else { soon };
-        // A node that begins to go on alone is reported at once, though it was reported to wait.
+        // A node that begins to go on alone, or whose owner has to decide, is reported at once, though
+        // it was reported to wait.
         let again = |last: (&'static str, Instant)| match name {
-            "goes-on-alone" if last.0 != name => soon,
+            "goes-on-alone" | "forked" if last.0 != name => soon,
             _ => last.1 + AGAIN,
         };
         let event = match self.event {
@@ -87,6 +88,7 @@ impl Waiting {
 mod tests {
     use std::collections::BTreeSet;
 
+    use intellect_protocol::base::id::Digest;
     use intellect_protocol::message::QuorumRule;
 
     use super::*;
@@ -122,6 +124,20 @@ mod tests {
         assert_eq!(note(2 * AGAIN, None), NEITHER);
         assert_eq!(note(2 * AGAIN, Some(&voters)), NEITHER, "it has only begun to wait");
         assert_eq!(note(2 * AGAIN + PATIENCE, Some(&voters)), BOTH);
+    }
+
+    /// The sentence names what has to be typed, so it must not wait for the minute of another one.
+    #[test]
+    fn a_fork_that_a_person_decides_about_is_said_beside_another_reason() {
+        let (mut waiting, start) = (Waiting::default(), Instant::now());
+        let voters = Reason::Run(Wait::Voters { here: 2, all: 5, rule: QuorumRule::Available });
+        let forked = Reason::Forked { first_epoch: 7, undone: 3, theirs: Digest::ZERO };
+        let mut note = |after, reason| waiting.note(start + after, Some(reason));
+        assert_eq!(note(Duration::ZERO, &voters), NEITHER);
+        assert_eq!(note(PATIENCE, &voters), BOTH);
+        assert_eq!(note(2 * PATIENCE, &forked), BOTH);
+        assert_eq!(note(AGAIN, &forked), NEITHER);
+        assert_eq!(note(2 * PATIENCE + AGAIN, &forked), BOTH);
     }
 
     #[test]

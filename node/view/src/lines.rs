@@ -58,15 +58,14 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
     if let Some(epoch) = picture.held_fork
         && !is_over
     {
-        let sentence = format!(
-            "From epoch {epoch} on another lineage of the run is greater, and a person has to decide."
-        );
-        let cure = Some("the node has named the state for --follow".to_owned());
-        return Verdict { mood: Mood::Bad, sentence, cure };
+        return held(epoch, picture.waiting.as_ref().filter(|waiting| waiting.is_forked()));
     }
-    // How much of a later state has come says more than that it is fetched.
-    let says =
-        |waiting: &&Waiting| open.phase != Phase::Fetching || waiting.reason.as_str() != "behind";
+    // How much of a later state has come says more than that it is fetched. Without a fork that is
+    // held, a person has decided meanwhile.
+    let says = |waiting: &&Waiting| {
+        let is_fetched = open.phase == Phase::Fetching && waiting.reason.as_str() == "behind";
+        !is_fetched && !waiting.is_forked()
+    };
     if let Some(waiting) = picture.waiting.as_ref().filter(says)
         && !is_over
     {
@@ -104,6 +103,22 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
             Mood::Good,
             format!("Averaging epoch {} in a ring of {}.", open.epoch, open.roster.len()),
         ),
+    }
+}
+
+/// The verdict on a lineage that is greater from this epoch on, and that only a person may choose: in
+/// the node's own words, once it has said them.
+fn held(epoch: u64, said: Option<&Waiting>) -> Verdict {
+    let sentence = || {
+        format!(
+            "From epoch {epoch} on another lineage of the run is greater, and a person has to decide."
+        )
+    };
+    let cure = || "the event `fork` has the state for --follow".to_owned();
+    Verdict {
+        mood: Mood::Bad,
+        sentence: said.map_or_else(sentence, |waiting| capital(waiting.text.as_str())),
+        cure: Some(said.map_or_else(cure, |waiting| waiting.cure.to_string())),
     }
 }
 
@@ -259,11 +274,11 @@ fn is_ordinary(waiting: &Waiting) -> bool {
 const ORDINARY: [&str; 9] =
     ["joins", "training", "roster", "left-out", "accepts", "ring", "votes", "update", "finished"];
 
-/// Whether the node waits for something that is no part of an epoch.
+/// Whether the node waits for something that is no part of an epoch, and so does not train.
 /// A reason that this program does not know counts as such: a newer node may have one.
 fn stands(picture: &Picture) -> bool {
-    let waits = picture.waiting.as_ref().is_some_and(|waiting| !is_ordinary(waiting));
-    waits && picture.open.phase != Phase::Stopped
+    let stands = |waiting: &Waiting| !is_ordinary(waiting) && !waiting.is_forked();
+    picture.waiting.as_ref().is_some_and(stands) && picture.open.phase != Phase::Stopped
 }
 
 /// A sentence of a message: it begins with a capital, and ends with a point.
@@ -408,6 +423,14 @@ mod tests {
         let held =
             r#""event":"fork","first_epoch":1,"mine":"a","theirs":"b","undone":0,"held":true"#;
         assert_eq!(mood(&[START, held, held, &two]), Mood::Bad);
+        let forked = r#""event":"waiting","reason":"forked","text":"fork: x","cure":"--follow y""#;
+        let own = picture(&[START, held, forked, &two]);
+        let said = verdict(&own);
+        assert_eq!((said.mood, said.sentence), (Mood::Bad, "Fork: x.".to_owned()));
+        assert_eq!(said.cure.as_deref(), Some("--follow y"));
+        assert!(lines(&own, 80)[0].contains("training"), "it trains on its own lineage");
+        let attested = r#""event":"attested","number":1"#;
+        assert_eq!(mood(&[START, held, forked, attested]), Mood::Good, "it is decided");
         assert_eq!(picture(&[START, held, held, &two]).counts.forks, 1);
         assert_eq!(mood(&[START, held, &two, START]), Mood::Good);
     }

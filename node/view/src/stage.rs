@@ -85,6 +85,13 @@ impl Stage {
         self.picture.measure(gauge);
     }
 
+    /// How much of a later state has come, and how much it has, in bytes; `None` while none is
+    /// fetched.
+    pub fn fetched(&self) -> Option<(u64, u64)> {
+        let fetch = self.picture.fetch.as_ref()?;
+        fetch.to_epoch.map(|_| (fetch.have_bytes, fetch.want_bytes))
+    }
+
     /// Lets readers see what was taken. It clones the picture: callers publish a few times a
     /// second, not for each record.
     pub fn publish(&mut self) {

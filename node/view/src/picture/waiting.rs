@@ -29,12 +29,19 @@ impl Waiting {
         self.goes_on_alone() || self.reason.as_str() == "alone"
     }
 
+    /// Whether a person has to decide about a fork, while the node trains on its own lineage.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.reason.as_str() == "forked"
+    }
+
     /// Whether it holds at `t_ms` although the run goes on. A disk that refuses votes lets the node
-    /// follow the others, and is said again each minute for as long as that lasts.
+    /// follow the others, and a fork lets it train. Both are said again each minute for as long as
+    /// that lasts.
     pub(super) fn holds(&self, t_ms: u64) -> bool {
-        self.reason.as_str() == "disk" && self.t_ms.abs_diff(t_ms) < DISK_MS
+        let lasts = self.is_forked() || self.reason.as_str() == "disk";
+        lasts && self.t_ms.abs_diff(t_ms) < AGAIN_MS
     }
 }
 
-/// A wait for the disk holds so long after its last line: a little longer than a minute.
-const DISK_MS: u64 = 65_000;
+/// What lasts holds so long after its last line: a little longer than a minute.
+const AGAIN_MS: u64 = 65_000;
