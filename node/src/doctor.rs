@@ -10,11 +10,13 @@
 //! the line ([`speed::rates`]). Every [`Check`] goes to a [`Report`], and the worst of them is the
 //! verdict of the program.
 //!
-//! It leaves to others what is not the machine's: whether a run goes on, and which of its peers
-//! answer, says `watch`.
+//! A node that runs in the data folder says why it waits ([`node`]), which is the exit code where
+//! nothing is bad. It leaves to others what is not the machine's: whether a run goes on, and which
+//! of its peers answer, says `watch`.
 
 mod check;
 mod machine;
+mod node;
 mod paths;
 mod speed;
 
@@ -35,6 +37,7 @@ use crate::{
     figures::number_of,
     net::{self, NetError, address, exam::Exam},
     os,
+    tools::status,
 };
 
 /// Why `doctor` ends with an error. All but `Usage` and `Bad` mean that the examination itself
@@ -71,7 +74,9 @@ fn are(number: usize) -> String {
 ///
 /// The network has a key of its own for this look, so that a node that runs meanwhile is not taken
 /// for its twin. It listens where the node would, so a port that `--listen` names has to be free.
-pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<(), DoctorError> {
+///
+/// Returns the exit code: 0, or 3 if nothing is bad and the node of the data folder waits.
+pub(crate) fn run(args: &DoctorArgs, out: &mut dyn Write) -> Result<u8, DoctorError> {
     let begun = Instant::now();
     let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let config = net::Config {
@@ -185,10 +190,11 @@ impl Report<'_> {
 
     /// Prints the worst verdict, which is an error if it is bad. A warning is no error: a node
     /// works. What could not be tried counts for nothing, unless nothing at all could be tried.
+    /// Returns the exit code, which tells that a node waits as that of `status` does.
     ///
     /// # Errors
     /// [`DoctorError::Bad`] with the names of the bad checks; [`DoctorError::Output`].
-    fn finish(self, begun: Instant) -> Result<(), DoctorError> {
+    fn finish(self, begun: Instant) -> Result<u8, DoctorError> {
         let worst = self.checks.iter().map(|check| check.verdict).max().unwrap_or(Grade::Ok);
         let of = |grade: Grade| self.checks.iter().filter(move |check| check.verdict == grade);
         let bad: Vec<&str> = of(Grade::Bad).map(|check| check.check).collect();
@@ -212,7 +218,11 @@ impl Report<'_> {
             writeln!(self.out, "nothing is bad{note}; {seconds:.0} s")?;
         }
         self.out.flush()?;
-        if bad.is_empty() { Ok(()) } else { Err(DoctorError::Bad(bad)) }
+        let waits = of(Grade::Warning).any(|check| check.check == node::NAME);
+        if !bad.is_empty() {
+            return Err(DoctorError::Bad(bad));
+        }
+        Ok(if waits { status::WAITS } else { 0 })
     }
 }
 
@@ -222,3 +232,22 @@ const LOOK: Duration = Duration::from_secs(12);
 /// The number of the JSON object's form. It rises where a key changes its meaning, and stays where
 /// one is added.
 const FORMAT: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_tells_that_the_node_waits_unless_something_is_bad() {
+        let ends = |checks: &[(&'static str, Grade)]| {
+            let checks = checks.iter().map(|(name, grade)| Check::new(name, *grade, "")).collect();
+            let mut out = Vec::new();
+            let report = Report { checks, as_json: true, out: &mut out };
+            report.finish(Instant::now()).map_err(|error| error.to_string())
+        };
+        let waits = (node::NAME, Grade::Warning);
+        assert_eq!(ends(&[("disk", Grade::Warning), (node::NAME, Grade::Ok)]), Ok(0));
+        assert_eq!(ends(&[("disk", Grade::Ok), waits]), Ok(status::WAITS));
+        assert!(ends(&[("disk", Grade::Bad), waits]).unwrap_err().contains("bad: disk"));
+    }
+}

@@ -83,8 +83,8 @@ use tools::{
     watch::WatchError,
 };
 
-/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage, 4 its key
-/// runs elsewhere. A process that was started by the name `intellect-bootstrap`, through a link, is
+/// Runs `intellect-node` with the arguments of this process: 0 done, 1 failed, 2 usage, 3 a node
+/// that was asked waits, 4 its key runs elsewhere. A process that was started by the name `intellect-bootstrap`, through a link, is
 /// that program.
 pub fn main() -> ExitCode {
     if is_bootstrap(env::args_os().next().as_deref()) {
@@ -171,7 +171,7 @@ fn carry_out(command: impl FnOnce() -> Result<u8, Error>) -> ExitCode {
 }
 
 /// Passes each command to the module that carries it out. Returns the exit code. That is 0 unless
-/// `status` says otherwise; every other code belongs to an error ([`Error::exit_code`]).
+/// `status` or `doctor` says otherwise; every other code belongs to an error ([`Error::exit_code`]).
 fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
     let mut code = 0;
     match cli.command.unwrap_or_else(|| Verb::Run(Box::new(cli.run))) {
@@ -194,7 +194,7 @@ fn dispatch(cli: Cli, out: &mut dyn io::Write) -> Result<u8, Error> {
         Verb::Status(args) => code = tools::status::run(&args, out)?,
         Verb::Tui(args) => tools::tui::run(&args)?,
         Verb::Report(args) => tools::report::run(&args, out)?,
-        Verb::Doctor(args) => doctor::run(&args, out)?,
+        Verb::Doctor(args) => code = doctor::run(&args, out)?,
         Verb::Bench(cli::BenchCommand::Codec { json }) => bench::codec::run(json, out)?,
         Verb::Bench(cli::BenchCommand::Train { family, json }) => {
             bench::train::run(family, json, out)?;

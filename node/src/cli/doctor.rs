@@ -12,7 +12,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "MULTIADDR")]
     pub(crate) bootstrap: Vec<String>,
     /// Folder that a node would use [default: $XDG_DATA_HOME/intellect-node]. 64 MiB are written there, and
-    /// removed
+    /// removed. A node that runs there is asked why it waits
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Addresses that the node will listen at, as for a node: with --external it is tested whether a port that a

@@ -21,14 +21,15 @@ use intellect_bootstrap::transport;
 use intellect_model::Device;
 
 use super::check::{Check, Grade, at_least};
+use super::node;
 use crate::{figures, os, tools::bench::train};
 
 /// One examination: its name, and what does it. The name is shown on a terminal while it runs.
 pub(super) type Examination = (&'static str, Box<dyn FnOnce() -> Check>);
 
-/// Everything about this machine, in the order of the table.
+/// Everything about this machine and the node on it, in the order of the table.
 pub(super) fn examinations(data_dir: &Path) -> Vec<Examination> {
-    let (disk, write) = (existing(data_dir), existing(data_dir));
+    let (disk, write, data) = (existing(data_dir), existing(data_dir), data_dir.to_owned());
     vec![
         ("memory", Box::new(memory)),
         ("disk", Box::new(move || free_disk(&disk))),
@@ -39,6 +40,10 @@ pub(super) fn examinations(data_dir: &Path) -> Vec<Examination> {
         ("device", Box::new(device)),
         ("train", Box::new(|| within("train", TRAIN_PATIENCE, training))),
         ("clock", Box::new(clock)),
+        (
+            node::NAME,
+            Box::new(move || within(node::NAME, NODE_PATIENCE, move || node::node(&data))),
+        ),
     ]
 }
 
@@ -243,6 +248,7 @@ fn within(
             let found = format!("not done after {} s, and given up", patience.as_secs());
             Check::new(check, Grade::Warning, found).remedy(match check {
                 "write" => SLOW_DISK,
+                node::NAME => "look at what the node prints: it may be stopped",
                 _ => "end other programs that compute: others wait for a slow machine",
             })
         }
@@ -288,6 +294,8 @@ const TRAIN_GOOD: f64 = 100.0;
 const TRAIN_TIME: Duration = Duration::from_secs(3);
 /// How long that may take with all that comes before it.
 const TRAIN_PATIENCE: Duration = Duration::from_secs(7);
+/// A node answers in milliseconds, unless its machine swaps.
+const NODE_PATIENCE: Duration = Duration::from_secs(2);
 /// At 17 MB/s, far below [`WRITE_GOOD`], the write is just done.
 const WRITE_PATIENCE: Duration = Duration::from_secs(4);
 

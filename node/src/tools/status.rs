@@ -60,16 +60,21 @@ pub(crate) fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<u8, StatusEr
         serde_json::from_str(&status).map_err(|_| StatusError::NoAnswer(folder.clone()))?;
     let text = if args.json { status + "\n" } else { ask(&folder, "/text")? };
     out.write_all(text.as_bytes()).map_err(StatusError::Output)?;
-    Ok(if parsed["verdict"]["mood"] == "good" { 0 } else { WAITS })
+    Ok(if is_in_run(&parsed) { 0 } else { WAITS })
+}
+
+/// Whether the answer of a node at `/status` says that it is in the run.
+pub(crate) fn is_in_run(status: &serde_json::Value) -> bool {
+    status["verdict"]["mood"] == "good"
 }
 
 /// The answer of the node in `folder`. `path` is that of the page, with its query. `tui` asks by it
-/// twice a second.
+/// twice a second, and `doctor` once.
 ///
 /// # Errors
 /// What the system says is divided by what a person can do: no folder, no node, a node of somebody
 /// else.
-pub(super) fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
+pub(crate) fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
     let refused = |source: io::Error| StatusError::Io { folder: folder.to_owned(), source };
     let stream = socket::connect(folder).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if !folder.is_dir() => StatusError::NoFolder(folder.to_owned()),
@@ -105,7 +110,7 @@ fn without_socket(folder: &Path) -> StatusError {
 }
 
 /// The exit code for a node that waits, or is behind.
-const WAITS: u8 = 3;
+pub(crate) const WAITS: u8 = 3;
 /// A node answers in milliseconds, unless its machine swaps.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A picture of 256 peers has less.

@@ -64,6 +64,13 @@ fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
         done.out.contains("Waiting: 1 of the 2 peers that the run needs to begin is here.")
     });
     assert_eq!(waits.code, Some(3), "{}{}", waits.out, waits.err);
+    let examined = ["doctor", "--json", "--data-dir", &folder];
+    let examined = story.node_within(&examined, PATIENCE).unwrap();
+    let report: Value = serde_json::from_str(&examined.out).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let own = checks.iter().find(|check| check["check"] == "node").unwrap();
+    assert_eq!((&own["verdict"], &own["of"]), (&"warning".into(), &"founders".into()), "{own}");
+    assert_eq!(examined.code, Some(3), "{report}");
     let socket = fs::metadata(story.path("one/data/status.sock")).unwrap();
     assert_eq!(socket.permissions().mode() & 0o777, 0o600);
 
