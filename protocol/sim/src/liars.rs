@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use intellect_protocol::base::id::{Digest, LogId, PeerId, RunId};
 use intellect_protocol::base::rng::Rng;
 use intellect_protocol::message::{
-    Head, Heartbeat, Message, Phase, Refusal, Refuse, Roster, Series, Voter,
+    Answer, Head, Heartbeat, Message, Phase, Refusal, Refuse, Roster, Series, Voter,
 };
 
 /// The number of an attempt, as liars claim it. It may be any number.
@@ -195,6 +195,27 @@ impl Liar {
         }
         behaviours.iter().for_each(|behaviour| (behaviour.act)(&mut voice, cue));
         (voice.lies, voice.swallows)
+    }
+
+    /// Changes an answer about its lineage. The answer stays well formed: only what it says is
+    /// false, so that the verification of links is tested and not the decoder.
+    pub fn forge(&self, answer: &mut Answer) {
+        match answer {
+            Answer::Chain(chain) if self.does(Deed::ForgesChain) => {
+                let forged = chain.iter_mut().filter(|link| link.epoch % 3 == 1);
+                forged.for_each(|link| link.state.0[0] ^= 1);
+            }
+            Answer::Lineage { links, .. } if self.does(Deed::ForgesLinks) => {
+                let members = links.iter_mut().flat_map(|link| &mut link.receipt.members);
+                members.for_each(|member| member.weight = u64::MAX / 4);
+            }
+            Answer::Lineage { links, head, .. } if self.does(Deed::LeadsNowhere) => {
+                links.clear();
+                let state = Digest::derive("a head that leads nowhere", &head.state.0);
+                *head = Head { epoch: head.epoch + 100, tokens: head.tokens + 1_000_000, state };
+            }
+            _ => {}
+        }
     }
 }
 

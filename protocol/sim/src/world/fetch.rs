@@ -335,7 +335,9 @@ impl World {
             let Some(found) = disk.links(&self.run, &logged) else { return };
             *links = found;
         }
-        self.forge_of(donor, &mut answer);
+        if let Some(liar) = &self.hosts[donor].liar {
+            liar.forge(&mut answer);
+        }
         if let Some(forger) = &mut self.script.forger {
             forger(donor, host, &mut answer);
         }

@@ -17,7 +17,7 @@ use crate::rings::Sends;
 use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::base::sign::{Keypair, Verified};
 use intellect_protocol::machine::event::Committed;
-use intellect_protocol::message::{Answer, Phase, Receipt, Roster, majority};
+use intellect_protocol::message::{Phase, Receipt, Roster, majority};
 
 /// When strangers come that are not there from the start, in
 /// milliseconds: the run is founded by then.
@@ -338,29 +338,6 @@ impl World {
                 roster.proposer
             )
         })
-    }
-
-    /// Changes a liar's answer about its lineage. The answer stays well formed: only what it says
-    /// is false, so that the verification of links is tested and not the decoder.
-    pub(super) fn forge_of(&self, donor: usize, answer: &mut Answer) {
-        match answer {
-            Answer::Chain(chain) if self.does(donor, Deed::ForgesChain) => {
-                for link in chain.iter_mut().filter(|link| link.epoch % 3 == 1) {
-                    link.state.0[0] ^= 1;
-                }
-            }
-            Answer::Lineage { links, .. } if self.does(donor, Deed::ForgesLinks) => {
-                let members = links.iter_mut().flat_map(|link| &mut link.receipt.members);
-                members.for_each(|member| member.weight = u64::MAX / 4);
-            }
-            Answer::Lineage { links, head, .. } if self.does(donor, Deed::LeadsNowhere) => {
-                links.clear();
-                head.epoch += 100;
-                head.tokens += 1_000_000;
-                head.state = Digest::derive("a head that leads nowhere", &head.state.0);
-            }
-            _ => {}
-        }
     }
 
     /// Whether an honest process is well: it has run for a while, and is not behind.
