@@ -467,7 +467,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("cubek", &["model/src/ops/cube.rs"]),
     ("libp2p", &["bootstrap/", "node/src/net", "tests/"]),
     ("intellect_protocol", &["protocol/", "node/", "tests/"]),
-    ("intellect_protocol_sim", &["protocol/sim/", "node/src/sim/", "tests/examples/liars.rs"]),
+    ("intellect_protocol_sim", &["protocol/sim/", "node/src/sim/", "tests/examples/liars"]),
     ("intellect_table", &["protocol/", "model/", "node/src/manifest"]),
     ("intellect_model", &["model/", "node/"]),
     ("intellect_bootstrap", &["bootstrap/", "node/", "tests/"]),

@@ -13,10 +13,7 @@ mod stranger;
 mod uninvited;
 mod watched;
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use e2e::{Process, Story};
 use intellect_protocol::{
@@ -24,18 +21,16 @@ use intellect_protocol::{
         base58,
         id::{PeerId, RunId},
     },
+    history::lineage::Capacity,
     message::{Heartbeat, Loss, Member, Message, Ready, Roster, wire},
 };
 use serde_json::Value;
 
 use crate::story;
 use rogue::Rogue;
-use stranger::Stranger;
+use stranger::{Stranger, WEIGHT, beat_within, next_beat};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The weight that an honest peer declares in these runs: the tokens of an epoch.
-const WEIGHT: u64 = 640;
 
 /// A bootstrap and two nodes; every other peer is a stranger.
 struct Honest {
@@ -125,29 +120,6 @@ fn expect_fault(stranger: &mut Stranger, node: &mut Process, words: &str) {
     // One report for each message that counts, and none after it was dropped.
     let faults = about(node, "fault", &who);
     assert!(faults.len() <= 8, "{faults:#?}");
-}
-
-/// The next heartbeat of an honest node that the stranger hears, with its author.
-fn next_beat(stranger: &mut Stranger) -> (PeerId, Heartbeat) {
-    beat_within(stranger, Duration::from_secs(30)).expect("no heartbeat in 30 s")
-}
-
-/// The same, or `None`: no peer sends anything to a stranger that was dropped.
-fn beat_within(stranger: &mut Stranger, patience: Duration) -> Option<(PeerId, Heartbeat)> {
-    let seen = stranger.side.heard.len();
-    let until = Instant::now() + patience;
-    while Instant::now() < until {
-        stranger.live(Duration::from_millis(50));
-        let run = stranger.run;
-        let new = stranger.side.heard.iter().skip(seen).rev().filter(|heard| heard.beat);
-        let opened = new.filter_map(|heard| wire::open_gossip(&run, &heard.bytes).ok());
-        for message in opened {
-            if let Message::Heartbeat(beat) = message.body() {
-                return Some((message.author(), beat.clone()));
-            }
-        }
-    }
-    None
 }
 
 /// A valid heartbeat of the stranger, which claims the position of an honest node, and to
@@ -404,7 +376,9 @@ fn roster(beat: &Heartbeat, proposer: PeerId, members: Vec<Member>) -> Message {
 #[test]
 fn who_sends_numbers_that_are_none_is_dropped_and_left_out() {
     let mut honest = Honest::start("members.min_peers=3");
-    let mut rogue = Rogue::join(180, &mut honest.one, &mut honest.two);
+    let founders = [&mut honest.one, &mut honest.two];
+    let mut rogue = Rogue::join(180, founders, 3, Capacity::Counted(WEIGHT));
+    rogue.train();
     let who = rogue.stranger.name();
     let committed = |node: &Process| states(node).contains_key(&1);
     for _ in 0..600 {

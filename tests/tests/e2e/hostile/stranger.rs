@@ -6,18 +6,20 @@
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     time::{Duration, Instant},
 };
 
 use e2e::Process;
 use futures::{AsyncWriteExt as _, StreamExt as _};
-use intellect_bootstrap::{address, discovery, manifest, streams, transport};
+use intellect_bootstrap::{address, discovery, frame, manifest, streams, transport};
 use intellect_protocol::{
     base::{
-        id::RunId,
+        base58,
+        id::{PeerId as Name, RunId},
         sign::{Keypair, Verified},
     },
-    message::{Message, wire},
+    message::{Heartbeat, Message, wire},
 };
 use libp2p::{
     Multiaddr, PeerId, Stream, StreamProtocol, Swarm,
@@ -44,7 +46,16 @@ pub(super) const FETCH: StreamProtocol = StreamProtocol::new("/intellect/fetch/2
 /// What identify announces for a peer of this version.
 pub(super) const VERSION: &str = "/intellect/1";
 
+/// The weight that an honest peer declares in these runs: the tokens of an epoch.
+pub(super) const WEIGHT: u64 = 640;
+
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a question to a node waits for its answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest answer that it reads, in bytes.
+const ANSWER_BYTES_MAX: u32 = 1 << 20;
 
 /// The stranger: its key, its run, and its side of the network.
 pub(super) struct Stranger {
@@ -95,10 +106,20 @@ pub(super) type Event = SwarmEvent<BehaviourEvent>;
 impl Stranger {
     /// A peer that knows the run of `node` and announces this version.
     pub(super) fn new(seed: u8, node: &mut Process, version: &str) -> Self {
+        Self::speaking(seed, node, version, &[CONTROL, RING, FETCH])
+    }
+
+    /// The same, which takes streams of these protocols.
+    pub(super) fn speaking(
+        seed: u8,
+        node: &mut Process,
+        version: &str,
+        protocols: &[StreamProtocol],
+    ) -> Self {
         let mut threads = runtime::Builder::new_multi_thread();
         let runtime = threads.worker_threads(1).enable_all().build().unwrap();
         let run = run_of(node);
-        let side = runtime.block_on(async { Side::new(seed, run, version) });
+        let side = runtime.block_on(async { Side::new(seed, run, version, protocols) });
         Self { key: Keypair::from_seed(&[seed; 32]), run, side, line: None, runtime }
     }
 
@@ -315,6 +336,26 @@ impl Stranger {
         })
     }
 
+    /// Asks a node on a stream of its own; `None` if no answer comes.
+    pub(super) fn ask(
+        &mut self,
+        to: PeerId,
+        protocol: StreamProtocol,
+        question: &[u8],
+    ) -> Option<Vec<u8>> {
+        let Self { side, runtime, .. } = self;
+        let exchange = async {
+            let mut stream = side.open(to, protocol).await?;
+            let answer = async {
+                frame::write(&mut stream, question).await.ok()?;
+                stream.close().await.ok()?;
+                frame::read(&mut stream, ANSWER_BYTES_MAX).await.ok()?
+            };
+            side.meanwhile(answer).await
+        };
+        runtime.block_on(async { timeout(ANSWER_PATIENCE, exchange).await.ok()? })
+    }
+
     /// Runs other work at the same time.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
@@ -323,7 +364,7 @@ impl Stranger {
 
 impl Side {
     /// Must be called inside a runtime.
-    fn new(seed: u8, run: RunId, version: &str) -> Self {
+    fn new(seed: u8, run: RunId, version: &str, protocols: &[StreamProtocol]) -> Self {
         let key = identity::Keypair::ed25519_from_bytes([seed; 32]).unwrap();
         let (transport, _) = transport::build(&key, None).unwrap();
         let topic = |name| IdentTopic::new(format!("/intellect/1/{}/{name}", run.hex()));
@@ -350,7 +391,7 @@ impl Side {
                 MemoryStore::new(me),
                 kad::Config::new(discovery::KADEMLIA),
             ),
-            streams: streams::Behaviour::new(&[CONTROL, RING, FETCH]),
+            streams: streams::Behaviour::new(protocols),
         };
         let mut swarm = Swarm::new(transport, behaviour, me, transport::swarm_config());
         swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().unwrap()).unwrap();
@@ -397,14 +438,51 @@ impl Side {
     /// Opens a stream on the oldest connection to a node.
     async fn open(&mut self, to: PeerId, protocol: StreamProtocol) -> Option<Stream> {
         let (_, connection) = *self.connections.iter().find(|(peer, _)| *peer == to)?;
-        let mut opening = self.swarm.behaviour_mut().streams.open(to, connection, protocol);
+        let opening = self.swarm.behaviour_mut().streams.open(to, connection, protocol);
+        self.meanwhile(opening).await.ok()?.ok()
+    }
+
+    /// Moves the swarm until other work is done. Its events are read later.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
         loop {
             tokio::select! {
-                stream = &mut opening => return stream.ok()?.ok(),
+                done = &mut work => return done,
                 event = self.drive() => self.unseen.push_back(event),
             }
         }
     }
+}
+
+/// The next heartbeat of an honest node that the stranger hears, with its author.
+pub(super) fn next_beat(stranger: &mut Stranger) -> (Name, Heartbeat) {
+    beat_within(stranger, PATIENCE).expect("no heartbeat in 30 s")
+}
+
+/// The same, or `None`: no peer sends anything to a stranger that was dropped.
+pub(super) fn beat_within(
+    stranger: &mut Stranger,
+    patience: Duration,
+) -> Option<(Name, Heartbeat)> {
+    let seen = stranger.side.heard.len();
+    let until = Instant::now() + patience;
+    while Instant::now() < until {
+        stranger.live(Duration::from_millis(50));
+        let run = stranger.run;
+        let new = stranger.side.heard.iter().skip(seen).rev().filter(|heard| heard.beat);
+        let opened = new.filter_map(|heard| wire::open_gossip(&run, &heard.bytes).ok());
+        for message in opened {
+            if let Message::Heartbeat(beat) = message.body() {
+                return Some((message.author(), beat.clone()));
+            }
+        }
+    }
+    None
+}
+
+/// The name of a peer in libp2p, by which it is dialled and asked.
+pub(super) fn host_of(peer: &Name) -> PeerId {
+    base58::encode(peer).parse().unwrap()
 }
 
 /// The message id that nodes use, so that both sides agree on what is wanted.
