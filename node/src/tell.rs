@@ -261,18 +261,14 @@ impl Console {
 
     /// Reports what a peer did wrong. The network drops it, if it does so, on its own account.
     pub(crate) fn fault(&self, peer: PeerId, why: &str) {
-        let who = PeerName::from(peer);
-        self.say(&format!("peer {} misbehaves: {why}", who.short()));
-        self.emit(None, events::Event::Fault { who, why: why.to_owned() });
+        self.proven(peer, why, None);
     }
 
-    /// In a run of invited peers: what its organiser can do about a peer that misbehaves.
-    pub(crate) fn suggest_revoking(&self, peer: PeerId) {
-        let peer = PeerName::from(peer);
-        self.say(&format!(
-            "only the organiser can put it out of the run: intellect-node invite revoke --peer {peer} \
-             --key KEY --manifest MANIFEST --bootstrap MULTIADDR"
-        ));
+    /// The same, with what proves it to everybody, in hex.
+    pub(crate) fn proven(&self, peer: PeerId, why: &str, proof: Option<Vec<String>>) {
+        let who = PeerName::from(peer);
+        self.say(&format!("peer {} misbehaves: {why}", who.short()));
+        self.emit(None, events::Event::Fault { who, why: why.to_owned(), proof });
     }
 
     /// Counts an inner step of `tokens` tokens, whose mean loss is `loss` nats per token. A long

@@ -154,6 +154,9 @@ impl World {
             }
             Output::Event(event) => self.tell(who, &event),
             Output::Fault(peer, fault) => println!("peer {who} says of {peer}: {fault}"),
+            Output::Proven(fault, proof) => {
+                println!("peer {who} proves of {}: {fault}", proof.author());
+            }
             // Nothing is fetched, given up or left in this example; a node carries these out too.
             Output::Abandon(_) | Output::Left | Output::Restart => {}
             Output::Log(_) | Output::FetchUpdate(..) | Output::Ask(..) => {}

@@ -333,6 +333,7 @@ impl State {
                 out.push(Output::Train { epoch, tokens });
             }
             peer::Output::Fault(peer, fault) => out.push(Output::Fault(peer, fault)),
+            peer::Output::Proven(fault, proof) => out.push(Output::Proven(fault, proof)),
             peer::Output::Event(event) => out.push(Output::Event(event)),
             peer::Output::Left => out.push(Output::Left),
             peer::Output::Restart => out.push(Output::Restart),

@@ -22,7 +22,7 @@ use super::{Done, Driver, DriverError};
 use crate::access::{Admission, REFUSED_FOR};
 use crate::store::StoreError;
 
-/// Admission of the run, and the peers that were reported for something that is no fault.
+/// Admission of the run, and the peers that were reported, each once.
 #[derive(Debug, Default)]
 pub(super) struct Access {
     /// `None` in an open run, which has no admission.
@@ -33,6 +33,8 @@ pub(super) struct Access {
     pub(super) incompatible: BTreeSet<PeerId>,
     /// Peers that were refused and reported, at most [`NAMED_MAX`].
     pub(super) refused: BTreeSet<PeerId>,
+    /// What was proven of each peer, with the proof in an event, at most [`NAMED_MAX`].
+    pub(super) proven: BTreeSet<(PeerId, String)>,
 }
 
 /// Whether notices are being written, and whether newer ones wait.
@@ -47,11 +49,11 @@ pub(super) enum Saving {
     Again,
 }
 
-/// Adds a peer to those that were reported. Once the set is full every further peer counts as
+/// Adds a peer to those that were reported. Once the set is full every further one counts as
 /// reported, so an attacker with many keys can fill neither memory nor the screen.
 /// Returns whether this call added it, so whether to report it.
-pub(super) fn is_first(named: &mut BTreeSet<PeerId>, peer: PeerId) -> bool {
-    named.len() < NAMED_MAX && named.insert(peer)
+pub(super) fn is_first<T: Ord>(named: &mut BTreeSet<T>, one: T) -> bool {
+    named.len() < NAMED_MAX && named.insert(one)
 }
 
 impl Driver {

@@ -11,14 +11,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use intellect_protocol::base::blocks::Blocks;
+use intellect_protocol::base::fault::Fault;
 use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::base::sign::Verified;
 use intellect_protocol::consensus::epoch::{Apply, Ring};
 use intellect_protocol::history::checkpoint::Header;
+use intellect_protocol::history::evidence::Evidence;
 use intellect_protocol::holdings::{Buffer, Input, Name, Output};
 use intellect_protocol::message::{Ask, Finished, Head, Message, Request, wire};
 use intellect_protocol::peer;
 
+use super::access::is_first;
 use super::disk::update_came;
 use super::{Done, Driver};
 use crate::fetch;
@@ -56,18 +59,28 @@ impl Driver {
             Output::Fetch { head, r, donors, spent } => self.fetch_state(head, r, donors, spent),
             Output::Donors(donors) => self.donors.name_of_state(donors),
             Output::Train { epoch, tokens } => self.train(epoch, tokens),
-            Output::Fault(peer, fault) => {
-                self.tell.fault(peer, &fault.to_string());
-                if self.access.admission.is_some() {
-                    self.tell.suggest_revoking(peer);
-                }
-                self.net.drop_peer(peer, fault.to_string());
-            }
+            Output::Fault(peer, fault) => self.on_fault(peer, fault, None),
+            Output::Proven(fault, proof) => self.on_fault(proof.author(), fault, Some(&proof)),
             Output::Event(event) => self.on_event(event),
             Output::Left => self.finish.left(),
             Output::Restart => self.finish.restart(),
             Output::Lost { epoch } => self.finish.lost = Some(epoch),
         }
+    }
+
+    /// A peer broke a rule: reports and drops it. In a run of invited peers the organiser's line
+    /// comes with the report. A proof is long, so one for each peer and fault is written.
+    fn on_fault(&mut self, peer: PeerId, fault: Fault, proof: Option<&Evidence>) {
+        let why = fault.to_string();
+        let mut pieces = proof.and_then(Evidence::pieces);
+        if pieces.is_some() && !is_first(&mut self.access.proven, (peer, why.clone())) {
+            pieces = None;
+        }
+        self.tell.proven(peer, &why, pieces);
+        if self.access.admission.is_some() {
+            self.tell.suggest_revoking(peer);
+        }
+        self.net.drop_peer(peer, why);
     }
 
     /// Sends a message over the control stream. Without a stream it is gossiped instead, as long as

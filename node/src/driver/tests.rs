@@ -7,21 +7,27 @@ use clap::Parser as _;
 use intellect_bootstrap::frame::Reservation;
 use intellect_model::config::Work;
 use intellect_model::data::Dataset;
+use intellect_protocol::access::admit::Level;
 use intellect_protocol::base::id::Digest;
+use intellect_protocol::history::evidence::Evidence;
 use intellect_protocol::holdings::Output;
 use intellect_protocol::machine::event::Event;
-use intellect_protocol::manifest::Run;
+use intellect_protocol::manifest::{Run, Trust};
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Head, Heartbeat, Message};
+use intellect_protocol::message::{Done as Vote, Head, Heartbeat, Message, Series};
+use intellect_view::tui::said::Said;
 
 use super::twins::tests::heartbeat;
 use super::*;
+use crate::access::Admission;
 use crate::cli::{Cli, RunArgs};
 use crate::config::{Local, Voice};
 use crate::enter::{Opened, genesis::Found, machine::Machine};
 use crate::identity::{Home, Origin};
 use crate::manifest::Draft;
-use crate::tell::{Reason, events::Sink};
+use crate::name::PeerName;
+use crate::tell::events::{self, Sink};
+use crate::tell::{Reason, screen};
 
 const ENTRY: &str = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
 
@@ -145,6 +151,60 @@ async fn a_peer_that_sends_without_pause_does_not_stop_the_clock() {
     pouring.await.unwrap();
     let beats = beats.load(Ordering::Relaxed);
     assert!(beats >= 2, "{beats} heartbeats in 4 s, one is due each half second");
+}
+
+/// A liar votes twice, in an open run and in one of invited peers. Two messages in the event prove it
+/// to everybody, and in the second run the node prints what the organiser types.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_is_kept_and_in_a_run_of_invited_peers_the_organisers_line_is_printed() {
+    let (folder, mut driver, _reports) = driver().await;
+    let (run, me, path) = (driver.manifest.id, driver.key.peer(), folder.path().join("events"));
+    let sink = Sink::open(Some(&path), me.into()).unwrap();
+    driver.tell = Console::new(sink, Voice::Sentences, PathBuf::new());
+    let trust = Trust { level: Level::Invited, ..Trust::default() };
+    let invited = Draft::new(&Run { trust, ..Run::new(me, 1) }, &Work::synthetic()).unwrap();
+    let invited = Admission::new(&invited.sign(&driver.key).unwrap(), me, None);
+    let said = Said::default();
+    screen::hide(&said);
+    for (seed, admission) in [(7, None), (8, invited)] {
+        driver.access.admission = admission;
+        let liar = Keypair::from_seed(&[seed; 32]);
+        let series = Series::after(&driver.holdings.peer().head());
+        let vote = |value| {
+            let (roster, r, update) = (Digest::ZERO, Digest([value; 32]), Digest([value; 32]));
+            let vote = Message::Done(Vote { series, roster, r, update });
+            Arc::new(wire::seal(&liar, &run, vote))
+        };
+        let proof = Evidence { messages: [vote(1), vote(2)], rosters: Vec::new() };
+        let fault = proof.fault(&run).unwrap();
+        for _ in 0..2 {
+            driver.apply(Output::Proven(fault, proof.clone()));
+        }
+        let line = format!("invite revoke --peer {}", PeerName::from(liar.peer()));
+        let printed = said.last(usize::MAX).iter().any(|sentence| sentence.contains(&line));
+        assert_eq!(printed, driver.access.admission.is_some(), "{:?}", said.last(usize::MAX));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let faults = text.lines().filter_map(|line| proof_of(line, liar.peer()));
+        let proofs: Vec<Option<Vec<String>>> = faults.collect();
+        let [Some(pieces), None] = &proofs[..] else { panic!("{text}") };
+        let open = |piece: &String| {
+            let digits = |at| u8::from_str_radix(&piece[2 * at..2 * at + 2], 16).unwrap();
+            let bytes: Vec<u8> = (0..piece.len() / 2).map(digits).collect();
+            Arc::new(wire::open(&run, &bytes, wire::DIRECT_BYTES_MAX).unwrap())
+        };
+        let messages = [open(&pieces[0]), open(&pieces[1])];
+        assert!(messages.iter().all(|message| message.author() == liar.peer()));
+        assert_eq!(Evidence { messages, rosters: Vec::new() }.fault(&run), Some(fault));
+    }
+    screen::show();
+}
+
+/// The proof in an event, if that is a fault of this peer.
+fn proof_of(line: &str, peer: PeerId) -> Option<Option<Vec<String>>> {
+    match serde_json::from_str::<events::Record>(line).unwrap().event {
+        events::Event::Fault { who, proof, .. } if who == PeerName::from(peer) => Some(proof),
+        _ => None,
+    }
 }
 
 /// After a lost write the node would train on and never vote again.

@@ -189,7 +189,7 @@ impl Observations {
             Event::Roster { .. } => {
                 peer.rosters.entry(epoch).or_insert(record.t_ms);
             }
-            Event::Fault { who, why } => {
+            Event::Fault { who, why, .. } => {
                 let text = format!("peer {index} dropped {}: {why}", who.short());
                 self.complaints.push((Allowed::Fault, text));
             }

@@ -338,6 +338,8 @@ pub(crate) enum Event {
         who: PeerName,
         /// What the peer did, in words.
         why: String,
+        /// Two messages of the peer that prove it, and the rosters that they name, in hex.
+        proof: Option<Vec<String>>,
     },
     /// A file could not be read or written.
     Disk { error: String },

@@ -57,6 +57,15 @@ impl Console {
         self.emit(Some(epoch), events::Event::Revoked { who, notice });
     }
 
+    /// In a run of invited peers: what its organiser can do about a peer that misbehaves.
+    pub(crate) fn suggest_revoking(&self, peer: PeerId) {
+        let peer = PeerName::from(peer);
+        self.say(&format!(
+            "only the organiser can put it out of the run: intellect-node invite revoke --peer {peer} \
+             --key KEY --manifest MANIFEST --bootstrap MULTIADDR"
+        ));
+    }
+
     /// A notice is known, or the receipt of this epoch has brought it into force.
     pub(super) fn notice(&mut self, notice: &Notice, in_force: Option<u64>) {
         let (number, digest) = notice.place();

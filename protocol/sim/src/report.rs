@@ -121,6 +121,8 @@ pub enum Count {
     Minted,
     /// Answers of liars, rosters and votes that were found to be false.
     Exposed,
+    /// Blames with two messages of the author that prove them.
+    Proven,
     /// Series that decided two values, in which every common voter lies.
     Split,
     /// Heartbeats that name a peer without a direct connection to their author.

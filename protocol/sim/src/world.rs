@@ -418,6 +418,7 @@ impl World {
             }
             Output::Train { .. } => self.train(host),
             Output::Fault(who, fault) => self.blame(host, who, fault),
+            Output::Proven(fault, proof) => self.convict(host, fault, &proof),
             Output::Event(event) => self.on_event(host, event),
             Output::Left => self.end(host, super::disk::Kept::ALL),
             Output::Restart => self.push(0, host, Happening::Restart),

@@ -116,6 +116,8 @@ pub enum DoneFault {
     OtherValue,
     #[error("two values for one roster")]
     TwoValues,
+    #[error("votes twice at one attempt")]
+    TwoVotes,
     #[error("says that it holds two values of one roster")]
     HoldsTwo,
     #[error("accepts two rosters of one attempt")]
@@ -182,6 +184,8 @@ pub enum CertificateFault {
     ImpossibleVote,
     #[error("two Joins for one Regroup")]
     TwoJoins,
+    #[error("a Join that hides a vote of its author")]
+    HidesVote,
     #[error("the sum of its tokens overflows")]
     TooManyTokens,
     #[error("a notice that the organiser has not signed")]

@@ -2,7 +2,7 @@
 //!
 //! Signed bytes are `"intellect-node/1/<tag>\0" ‖ run ‖ body`, so a signature made for one kind of
 //! message, or in one run, is invalid for any other. A state machine takes only
-//! `Verified<Message>`, and only `message::wire` makes one.
+//! `Verified<Message>`. Only `message::wire` makes one, and `history::lineage` of what a proof carries.
 
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
@@ -135,7 +135,8 @@ pub struct Verified<T> {
 }
 
 impl<T> Verified<T> {
-    /// Only `message::wire` calls this, after it has checked or made the signature.
+    /// Only `message::wire` and the validator of `history::lineage` call this, after they have
+    /// checked or made the signature.
     pub(crate) fn new(author: PeerId, signature: Signature, body: T) -> Self {
         Self { author, signature, body }
     }

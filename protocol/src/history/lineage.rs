@@ -433,6 +433,17 @@ impl Validator {
         let body = || wire::canonical(message);
         self.key.check(author, message.tag(), &self.run, body, signature)
     }
+
+    /// The message of another peer that a proof carries; `None` if its author has not signed it.
+    pub(crate) fn verified(
+        &self,
+        author: PeerId,
+        message: Message,
+        signature: Signature,
+    ) -> Option<Arc<Verified<Message>>> {
+        let signed = self.signed(&author, &message, &signature);
+        signed.then(|| Arc::new(Verified::new(author, signature, message)))
+    }
 }
 
 /// Whether a value's sums are possible (G11, R31): each names a peer once, with a

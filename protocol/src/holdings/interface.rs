@@ -12,6 +12,7 @@ use crate::base::fault::Fault;
 use crate::base::id::{Digest, PeerId};
 use crate::base::sign::Verified;
 use crate::consensus::epoch::{Apply, Ring};
+use crate::history::evidence::Evidence;
 use crate::history::log::Record;
 use crate::machine::event::Event;
 use crate::message::{Ask, Finished, Head, Message, Request};
@@ -261,6 +262,8 @@ pub enum Output {
     },
     /// A peer broke a rule: close its connections and report it.
     Fault(PeerId, Fault),
+    /// The same, where two messages of the peer prove it to everybody: report these too.
+    Proven(Fault, Evidence),
     /// Something that a person may want to see.
     Event(Event),
     /// The farewell was sent: this peer gives no more outputs.

@@ -256,7 +256,9 @@ impl Effect {
         let Self::Decision(output) = self else { return false };
         matches!(
             **output,
-            Output::Fault(..) | Output::Event(PeerFound { .. } | PeerLost { .. } | Refused { .. })
+            Output::Fault(..)
+                | Output::Proven(..)
+                | Output::Event(PeerFound { .. } | PeerLost { .. } | Refused { .. })
         )
     }
 

@@ -8,6 +8,7 @@ use crate::base::blocks::Blocks;
 use crate::base::fault::Fault;
 use crate::base::id::{Digest, PeerId, RunId};
 use crate::base::sign::Verified;
+use crate::history::evidence::Evidence;
 use crate::history::log::Record;
 use crate::machine::event::Event;
 use crate::message::{Ask, Head, Keep, Member, Message, Receipt, wire};
@@ -63,6 +64,8 @@ pub enum Output {
     },
     /// A peer broke a rule: close its connections and report it.
     Fault(PeerId, Fault),
+    /// The same, where two messages of the peer prove it to everybody: report these too.
+    Proven(Fault, Evidence),
     /// Something that a person may want to see.
     Event(Event),
     /// The farewell was sent: this peer gives no more outputs.
@@ -70,6 +73,16 @@ pub enum Output {
     /// We were led back to an epoch in which we have been. This start gives no more outputs, and the next one is bound
     /// by the log (R20).
     Restart,
+}
+
+impl Output {
+    /// The fault of a peer, with what proves it to others, where that is here.
+    pub(crate) fn fault(who: PeerId, fault: Fault, evidence: Option<Evidence>) -> Self {
+        match evidence {
+            Some(evidence) => Self::Proven(fault, evidence),
+            None => Self::Fault(who, fault),
+        }
+    }
 }
 
 /// A ring to run, once all its members have accepted.

@@ -159,7 +159,7 @@ fn survivors_end_together_at_the_last_epoch() {
 #[test]
 fn faults_forks_and_divergence_fail_unless_the_scenario_provokes_them() {
     let events = [
-        ("fault", Event::Fault { who: name(0), why: "garbage".to_owned() }),
+        ("fault", Event::Fault { who: name(0), why: "garbage".to_owned(), proof: None }),
         ("fork", fork(1, 0)),
         ("diverged", Event::Diverged { who: name(0), mine: state(1), theirs: state(2) }),
     ];

@@ -193,7 +193,7 @@ fn every() -> Vec<Event> {
         Event::Admitted { who: who.clone(), invite: Some(text()) },
         Event::Revoked { who: who.clone(), notice: 1 },
         Event::Membership { number: 1, digest: hex(), in_force: true },
-        Event::Fault { who: who.clone(), why: text() },
+        Event::Fault { who: who.clone(), why: text(), proof: Some(vec![text()]) },
         Event::Disk { error: text() },
         Event::Stuck { attempts: 1 },
         Event::Incompatible { who: who.clone(), version: text(), remedy: text() },

@@ -299,7 +299,7 @@ impl Watch {
     fn leave(&mut self, peer: PeerId, why: &str) {
         let who = PeerName::from(peer);
         self.console.say(&format!("member {} is asked no more: {why}", who.short()));
-        self.console.emit(None, Event::Fault { who, why: why.to_owned() });
+        self.console.emit(None, Event::Fault { who, why: why.to_owned(), proof: None });
         self.members.leave(peer, why);
     }
 

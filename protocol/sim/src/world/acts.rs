@@ -17,6 +17,7 @@ use crate::report::Count;
 use crate::rings::{Loss, Sends};
 use intellect_protocol::consensus::epoch::Credentials;
 use intellect_protocol::consensus::{epoch, sync};
+use intellect_protocol::history::evidence::Evidence;
 use intellect_protocol::history::lineage::{Capacity, LocalPeer, Validator};
 use intellect_protocol::history::log::Recovered;
 use intellect_protocol::holdings::Restored;
@@ -243,6 +244,18 @@ impl World {
             self.report.count(Count::Exposed, u64::from(self.script.lying.drawn));
             self.blamed.push((who, fault));
         }
+    }
+
+    /// Records a blame that a host can prove: its messages must prove just that to everybody.
+    pub(super) fn convict(&mut self, host: usize, fault: Fault, proof: &Evidence) {
+        if self.is_liar(host) {
+            return;
+        }
+        if proof.fault(&self.run) != Some(fault) {
+            self.break_with("fault", format!("this does not prove {fault}: {proof:?}"));
+        }
+        self.report.count(Count::Proven, 1);
+        self.blame(host, proof.author(), fault);
     }
 
     /// Lets a host answer every request for bytes with other bytes, until its process ends. It

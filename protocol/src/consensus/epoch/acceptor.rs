@@ -6,6 +6,7 @@ use crate::base::fault::{DoneFault, Fault, RosterFault, require};
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
+use crate::history::evidence::{self, Evidence};
 use crate::history::log::Record;
 use crate::machine::event::{Event, Progress, Reason};
 use crate::machine::output::Output;
@@ -47,13 +48,19 @@ pub(super) fn promise(epoch: &mut Epoch<'_>, attempt: u64) {
 pub(super) fn on_roster(epoch: &mut Epoch<'_>, message: &Arc<Verified<Message>>, roster: &Roster) {
     let proposer = message.author();
     let digest = wire::roster_digest(&epoch.validator.run, roster);
-    let twice = proposer != epoch.me.peer && epoch.slot.has_proposed_another(digest, roster);
+    let is_mine = proposer == epoch.me.peer;
+    let other = if is_mine { None } else { epoch.slot.other_proposed(digest, roster) };
+    let (twice, other) = (other.is_some(), other.and_then(|ballot| ballot.signed.clone()));
     let checked = roster::check_newcomers(epoch.facts(), roster)
         .and_then(|()| roster::check_heard(epoch.facts(), roster))
         .and_then(|()| require(!twice, RosterFault::TwoOfOneAttempt))
         .and_then(|()| epoch.validator.check_seals(roster));
     if let Err(why) = checked {
-        return epoch.step.put(Output::Fault(proposer, Fault::Roster(why)));
+        let (fault, run) = (Fault::Roster(why), &epoch.validator.run);
+        let both = other.map(|other| [other, Arc::clone(message)]);
+        let proof = both.map(|messages| Evidence { messages, rosters: Vec::new() });
+        let proof = proof.filter(|proof| proof.fault(run) == Some(fault));
+        return epoch.step.put(Output::fault(proposer, fault, proof));
     }
     admission::learn_notices(&mut epoch.step, roster.trust.as_deref());
     let roster = note_roster(epoch, digest, message, roster);
@@ -221,7 +228,11 @@ pub(super) fn prepare(epoch: &mut Epoch<'_>, digest: Digest, roster: &Roster, up
 }
 
 /// R5: a voter says which update of a roster it holds.
-pub(super) fn on_prepared(epoch: &mut Epoch<'_>, message: &Verified<Message>, prepared: &Prepared) {
+pub(super) fn on_prepared(
+    epoch: &mut Epoch<'_>,
+    message: &Arc<Verified<Message>>,
+    prepared: &Prepared,
+) {
     let (from, update) = (message.author(), prepared.update);
     if !epoch.validator.quorum.prepares() {
         return;
@@ -232,9 +243,11 @@ pub(super) fn on_prepared(epoch: &mut Epoch<'_>, message: &Verified<Message>, pr
     if !ballot.is_of(&prepared.series) {
         return;
     }
-    match ballot.prepared.get(&from).map(|(said, _)| *said) {
-        Some(said) if said != update => {
-            epoch.step.put(Output::Fault(from, Fault::Done(DoneFault::HoldsTwo)));
+    match ballot.prepared.get(&from).copied() {
+        Some((said, signature)) if said != update => {
+            let said = Message::Prepared(Prepared { update: said, ..prepared.clone() });
+            let proof = Evidence::new(epoch.validator, (said, signature), message, Vec::new());
+            epoch.step.put(Output::fault(from, Fault::Done(DoneFault::HoldsTwo), proof));
         }
         Some(_) => {
             let mine = ballot.prepared.get(&me).map(|(update, _)| *update);
@@ -299,7 +312,14 @@ fn recheck_rosters(epoch: &mut Epoch<'_>, rests: impl Fn(&Roster) -> bool) {
 pub(super) fn name_liars(epoch: &mut Epoch<'_>, heard: Vec<Heard>, attempt: u64) -> Vec<Heard> {
     let (rest, liars) = roster::without_liars(epoch.facts(), heard, attempt);
     for liar in liars {
-        epoch.step.put(Output::Fault(liar.voter.peer, Fault::Done(DoneFault::Hidden)));
+        let (who, validator) = (liar.voter.peer, epoch.validator);
+        let proof = epoch.slot.denied(&liar, attempt).and_then(|(vote, roster)| {
+            let status = evidence::status(roster.series, attempt, &liar);
+            let status = validator.verified(who, status, liar.signature)?;
+            let done = Message::Done(validator.done(&roster, &roster.receipt(vote.update)));
+            Evidence::new(validator, (done, vote.signature), &status, vec![roster])
+        });
+        epoch.step.put(Output::fault(who, Fault::Done(DoneFault::Hidden), proof));
     }
     rest
 }

@@ -9,6 +9,7 @@ use crate::base::fault::{CertificateFault, Fault};
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
+use crate::history::evidence::Evidence;
 use crate::history::lineage::can_have_voted;
 use crate::history::log::{Joined, Record};
 use crate::machine::event::{Event, Reason};
@@ -183,7 +184,7 @@ fn join(epoch: &mut Epoch<'_>, digest: Digest, regroup: &Regroup) {
 /// R13: a Join of a member. It may come before its Regroup. Two different Joins of one author for
 /// one Regroup are its fault, and we never open that Regroup: others may have seen only one of
 /// them. A repeated Join is answered with ours.
-pub(super) fn on_join(epoch: &mut Epoch<'_>, message: &Verified<Message>, join: &Join) {
+pub(super) fn on_join(epoch: &mut Epoch<'_>, message: &Arc<Verified<Message>>, join: &Join) {
     let (from, digest, me) = (message.author(), join.regroup, epoch.me.peer);
     let impossible = join.done.is_some() && epoch.voters().is_empty();
     if impossible || !can_have_voted(join, epoch.slot.depth()) {
@@ -195,10 +196,13 @@ pub(super) fn on_join(epoch: &mut Epoch<'_>, message: &Verified<Message>, join: 
     if known.regroup.as_ref().is_some_and(|regroup| !regroup.members.contains(&who)) {
         return;
     }
-    let said = known.joins.get(&from).map(|(said, _)| said);
-    if said.is_some_and(|said| said != join) {
+    let said = known.joins.get(&from).filter(|(said, _)| said != join).cloned();
+    if let Some((said, signature)) = said {
         known.is_torn = true;
-        return epoch.step.put(Output::Fault(from, Fault::Certificate(CertificateFault::TwoJoins)));
+        let said = (Message::Join(said), signature);
+        let proof = Evidence::new(epoch.validator, said, message, Vec::new());
+        let fault = Fault::Certificate(CertificateFault::TwoJoins);
+        return epoch.step.put(Output::fault(from, fault, proof));
     }
     let room = known.joins.len() < MEMBERS_MAX;
     let repeated = room && known.joins.insert(from, (join.clone(), message.signature())).is_some();

@@ -18,11 +18,10 @@ use std::collections::BTreeSet;
 use crate::base::fault::{RosterFault, require};
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
+use crate::history::evidence;
 use crate::history::lineage::LocalPeer;
 use crate::machine::table::PeerRecord;
-use crate::message::{
-    Heard, MEMBERS_MAX, Member, Message, Phase, Ranked, Refusal, Roster, Status, Voter, wire,
-};
+use crate::message::{Heard, MEMBERS_MAX, Member, Phase, Ranked, Refusal, Roster, Voter, wire};
 use crate::ring::Order;
 
 use super::attendance::{PeerStatus, Question};
@@ -256,9 +255,8 @@ pub(super) fn check_heard(facts: Facts<'_>, roster: &Roster) -> Result<(), Roste
     }
     let Roster { series, attempt, .. } = *roster;
     let signed = |heard: &Heard| {
-        let Heard { voter: Voter { peer, log }, done, holds_forced, signature } = *heard;
-        let status = Status { series, log, attempt, done, holds_forced };
-        facts.validator.signed(&peer, &Message::Status(status), &signature)
+        let status = evidence::status(series, attempt, heard);
+        facts.validator.signed(&heard.voter.peer, &status, &heard.signature)
     };
     let depth = facts.slot.depth();
     let possible = |h: &Heard| h.done.is_none_or(|v| v.depth <= depth && v.attempt <= attempt);
@@ -346,7 +344,7 @@ pub(super) fn without_liars(
     heard: Vec<Heard>,
     attempt: u64,
 ) -> (Vec<Heard>, Vec<Heard>) {
-    let lies = |h: &Heard| facts.keeps(Rule::G14) && facts.slot.contradicts(h, attempt);
+    let lies = |h: &Heard| facts.keeps(Rule::G14) && facts.slot.denied(h, attempt).is_some();
     heard.into_iter().partition(|h| !lies(h))
 }
 

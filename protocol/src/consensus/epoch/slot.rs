@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::id::{Digest, PeerId};
+use crate::base::sign::Signature;
 use crate::base::time::Time;
+use crate::history::evidence;
 use crate::machine::event::{Event, Reason};
 use crate::machine::output::Output;
 use crate::machine::step::Step;
@@ -15,7 +17,7 @@ use crate::message::{
     Voter,
 };
 
-use super::ballot::{Ballot, RingState};
+use super::ballot::{Ballot, RingState, Vote};
 use super::chunks::FinishedChunks;
 use super::ground::Grounds;
 use super::interface::Durability;
@@ -232,14 +234,16 @@ impl Slot {
         from
     }
 
-    /// G14: whether a Status denies a vote of its author that we hold; the author signed both.
-    pub(super) fn contradicts(&self, heard: &Heard, attempt: u64) -> bool {
+    /// G14: a vote that we hold and that a Status of its author denies, with its roster; the author
+    /// signed both.
+    pub(super) fn denied(&self, heard: &Heard, attempt: u64) -> Option<(Vote, Arc<Roster>)> {
         let rank = heard.done.map_or(0, |vote| vote.attempt);
-        let ballots = self.ballots.values();
-        let voted = ballots.filter(|b| b.dones.contains_key(&heard.voter.peer));
-        let here = |r: &&Arc<Roster>| r.series == self.series.name;
-        let mut rosters = voted.filter_map(|b| b.roster.as_ref()).filter(here);
-        rosters.any(|roster| rank < roster.attempt && roster.attempt < attempt)
+        self.ballots.values().find_map(|ballot| {
+            let (vote, roster) = (ballot.dones.get(&heard.voter.peer)?, ballot.roster.as_ref()?);
+            let here = roster.series == self.series.name;
+            let hidden = here && rank < roster.attempt && roster.attempt < attempt;
+            hidden.then(|| (*vote, Arc::clone(roster)))
+        })
     }
 
     /// The series that we have been in, each with its voters.
@@ -254,20 +258,26 @@ impl Slot {
         u32::try_from(self.openings.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether its proposer made another roster in the same series, attempt and incarnation (R2).
-    pub(super) fn has_proposed_another(&self, digest: Digest, roster: &Roster) -> bool {
-        let start = |r: &Roster| {
-            r.member(&r.proposer).map(|m| (r.series, m.peer, m.incarnation, r.attempt))
-        };
-        self.others(digest).any(|(_, other)| start(other) == start(roster))
+    /// The ballot of another roster that its proposer made in the same series, attempt and start (R2).
+    pub(super) fn other_proposed(&self, digest: Digest, roster: &Roster) -> Option<&Ballot> {
+        let start = evidence::start_of(roster, &roster.proposer)?;
+        let twice = |other: &Roster| evidence::start_of(other, &other.proposer) == Some(start);
+        self.others(digest).find_map(|(ballot, other)| twice(other).then_some(ballot))
     }
 
-    /// Whether a peer, in the same incarnation, has accepted another roster of this series and attempt (R1).
-    pub(super) fn has_accepted_another(&self, peer: &PeerId, digest: Digest) -> bool {
-        let named = |r: &Roster| r.member(peer).map(|m| (r.series, r.attempt, m.incarnation));
-        let start = self.roster(&digest).and_then(|roster| named(roster));
-        let mut accepted = self.others(digest).filter(|(b, _)| b.accepts.contains_key(peer));
-        start.is_some() && accepted.any(|(_, other)| named(other) == start)
+    /// Another roster of this series and attempt that a peer has accepted in the same start (R1), with
+    /// the signature of its Accept.
+    pub(super) fn other_accepted(
+        &self,
+        peer: &PeerId,
+        digest: Digest,
+    ) -> Option<(Signature, Arc<Roster>)> {
+        let start = evidence::start_of(self.roster(&digest)?, peer)?;
+        self.others(digest).find_map(|(ballot, other)| {
+            let (signature, roster) = (ballot.accepts.get(peer)?, ballot.roster.as_ref()?);
+            let twice = evidence::start_of(other, peer) == Some(start);
+            twice.then(|| (*signature, Arc::clone(roster)))
+        })
     }
 
     /// The other rosters of this epoch that are known, each with its ballot.

@@ -9,6 +9,7 @@ use crate::base::id::Digest;
 use crate::base::rule::Rule;
 use crate::base::sign::Verified;
 use crate::base::time::Time;
+use crate::history::evidence::Evidence;
 use crate::history::log::Record;
 use crate::machine::event::Progress;
 use crate::machine::output::{Output, Ring};
@@ -23,7 +24,7 @@ use super::{acceptor, decide, roster, send};
 /// R5: an Accept, which may come before its roster: then only its digest is known, and few such
 /// ballots are stored. Two rosters of one attempt that one start accepts are its fault (R3). A
 /// repeated Accept asks for ours.
-pub(super) fn on_accept(epoch: &mut Epoch<'_>, message: &Verified<Message>, accept: &Accept) {
+pub(super) fn on_accept(epoch: &mut Epoch<'_>, message: &Arc<Verified<Message>>, accept: &Accept) {
     let (from, digest) = (message.author(), accept.roster);
     epoch.conduct.note_accept(&from);
     let Some(ballot) = epoch.slot.ballot_voted_on(&epoch.me.peer, digest) else { return };
@@ -33,8 +34,12 @@ pub(super) fn on_accept(epoch: &mut Epoch<'_>, message: &Verified<Message>, acce
     let room = ballot.accepts.len() < MEMBERS_MAX;
     let repeated = room && ballot.accepts.insert(from, message.signature()).is_some();
     let Some(roster) = ballot.roster.clone() else { return };
-    if !repeated && epoch.slot.has_accepted_another(&from, digest) {
-        epoch.step.put(Output::Fault(from, Fault::Done(DoneFault::AcceptsTwo)));
+    if !repeated && let Some((signature, other)) = epoch.slot.other_accepted(&from, digest) {
+        let named = wire::roster_digest(&epoch.validator.run, &other);
+        let said = Message::Accept(Accept { series: other.series, roster: named });
+        let rosters = vec![other, Arc::clone(&roster)];
+        let proof = Evidence::new(epoch.validator, (said, signature), message, rosters);
+        epoch.step.put(Output::fault(from, Fault::Done(DoneFault::AcceptsTwo), proof));
     }
     let accepted = epoch.bound().accepted(roster.attempt);
     let mine = accepted == Some(digest) && roster::stands_by(epoch.facts(), &roster);
@@ -44,7 +49,7 @@ pub(super) fn on_accept(epoch: &mut Epoch<'_>, message: &Verified<Message>, acce
 }
 
 /// R11: takes a vote; one roster has one value.
-pub(super) fn on_done(epoch: &mut Epoch<'_>, message: &Verified<Message>, done: &Done) {
+pub(super) fn on_done(epoch: &mut Epoch<'_>, message: &Arc<Verified<Message>>, done: &Done) {
     let (from, me, run) = (message.author(), epoch.me.peer, epoch.validator.run);
     epoch.conduct.note_reply(&from);
     let Some(ballot) = epoch.slot.ballot_voted_on(&me, done.roster) else { return };
@@ -63,8 +68,10 @@ pub(super) fn on_done(epoch: &mut Epoch<'_>, message: &Verified<Message>, done: 
     }
     // Two voters that differ prove nothing against either: the value that has the majority
     // stands.
-    if ballot.dones.get(&from).is_some_and(|other| other.r != done.r) {
-        return epoch.step.put(Output::Fault(from, Fault::Done(DoneFault::TwoValues)));
+    if let Some(other) = ballot.dones.get(&from).filter(|other| other.r != done.r) {
+        let said = Message::Done(Done { r: other.r, update: other.update, ..done.clone() });
+        let proof = Evidence::new(epoch.validator, (said, other.signature), message, Vec::new());
+        return epoch.step.put(Output::fault(from, Fault::Done(DoneFault::TwoValues), proof));
     }
     let vote = Vote { r: done.r, update: done.update, signature: message.signature() };
     let room = ballot.dones.len() < MEMBERS_MAX;

@@ -314,6 +314,7 @@ fn r1_two_rosters_and_two_accepts_of_one_attempt_are_faults() -> Played {
     assert_eq!(times(x.name, Fault::Roster(RosterFault::TwoOfOneAttempt)), honest.len());
     assert_eq!(times(other.name, Fault::Done(DoneFault::AcceptsTwo)), honest.len());
     assert_eq!(world.blamed.len(), 2 * honest.len(), "{:?}", world.blamed);
+    assert_eq!(world.report.of(Count::Proven), world.blamed.len() as u64);
     Ok(())
 }
 
