@@ -11,7 +11,7 @@ use crate::base::fault::{CertificateFault, DoneFault, Fault, RosterFault};
 use crate::base::id::{Digest, PeerId, RunId, hex};
 use crate::base::sign::{Signature, Verified};
 use crate::history::lineage::Validator;
-use crate::message::{Heard, Message, Ranked, Roster, Series, Status, Voter, wire};
+use crate::message::{Heard, Link, Message, Ranked, Roster, Series, Status, Voter, wire};
 
 /// Two messages of one author that contradict each other.
 #[derive(Clone, Debug)]
@@ -67,6 +67,47 @@ impl Evidence {
         let bytes: usize = pieces.iter().map(Vec::len).sum();
         (bytes <= BYTES_MAX).then(|| pieces.iter().map(|piece| hex(piece)).collect())
     }
+}
+
+/// What the signatures in two links of one epoch prove, once for each author.
+pub(crate) fn between(validator: &Validator, links: [&Link; 2]) -> Vec<(Fault, Evidence)> {
+    let rosters = links.map(|link| &link.certificate.roster);
+    let rosters: BTreeMap<Digest, &Roster> =
+        rosters.into_iter().map(|r| (wire::roster_digest(&validator.run, r), r)).collect();
+    let [ours, theirs] = links.map(|link| said(validator, link));
+    let found = ours.iter().filter_map(|(author, ours)| {
+        let theirs = theirs.get(author)?;
+        let mut pairs = ours.iter().flat_map(|one| theirs.iter().map(move |other| (one, other)));
+        pairs.find_map(|((one, by), (other, signature))| {
+            let fault = contradiction(*author, [one, other], &rosters)?;
+            let named = [one, other].into_iter().filter_map(|message| match message {
+                Message::Done(done) => rosters.get(&done.roster),
+                _ => None,
+            });
+            let named = named.map(|roster| Arc::new(Roster::clone(roster))).collect();
+            let message = validator.verified(*author, other.clone(), *signature)?;
+            let evidence = Evidence::new(validator, (one.clone(), *by), &message, named)?;
+            Some((fault, evidence))
+        })
+    });
+    found.collect()
+}
+
+/// The votes, the Statuses and the Joins in a link, by author. Their signatures are not checked.
+fn said(validator: &Validator, link: &Link) -> BTreeMap<PeerId, Vec<(Message, Signature)>> {
+    let roster = &link.certificate.roster;
+    let done = Message::Done(validator.done(roster, &link.receipt));
+    let dones = link.certificate.dones.iter().map(|(peer, by)| (*peer, done.clone(), *by));
+    let statuses = roster.heard.iter().map(|heard| {
+        (heard.voter.peer, status(roster.series, roster.attempt, heard), heard.signature)
+    });
+    let joins = link.openings.iter().flat_map(|opening| &opening.joins);
+    let joins = joins.map(|(peer, join, by)| (*peer, Message::Join(join.clone()), *by));
+    let mut said: BTreeMap<PeerId, Vec<(Message, Signature)>> = BTreeMap::new();
+    for (peer, message, by) in dones.chain(statuses).chain(joins) {
+        said.entry(peer).or_default().push((message, by));
+    }
+    said
 }
 
 /// The Status that a roster of this series and attempt shows, as its author signed it (G14).
@@ -138,5 +179,133 @@ fn contradiction(
         (Message::Join(a), Message::Join(b)) => ((a.regroup, a.log) == (b.regroup, b.log))
             .then_some(Fault::Certificate(CertificateFault::TwoJoins)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::admit::Level;
+    use crate::base::id::LogId;
+    use crate::base::rule::Rules;
+    use crate::base::sign::Keypair;
+    use crate::history::lineage::Capacity;
+    use crate::message::{Certificate, Join, Member, Opening, QuorumRule, Regroup};
+
+    const RUN: RunId = RunId([1; 32]);
+    const SERIES: Series = Series { epoch: 2, parent: Digest([2; 32]), regroup: None };
+    const HIDDEN: Fault = Fault::Done(DoneFault::Hidden);
+
+    fn key(name: u8) -> Keypair {
+        Keypair::from_seed(&[name; 32])
+    }
+
+    fn validator() -> Validator {
+        Validator {
+            run: RUN,
+            key: key(9),
+            peers_min: 2,
+            quorum: QuorumRule::Available,
+            elements: 1,
+            capacity: Capacity::Counted(100),
+            level: Level::Open,
+            organiser: key(9).peer(),
+            rules: Rules::ALL,
+        }
+    }
+
+    fn sign(name: u8, message: Message) -> Signature {
+        wire::seal(&key(name), &RUN, message).signature()
+    }
+
+    /// A link of the three voters 1, 2 and 3, for which these have voted at that attempt.
+    fn link(attempt: u64, heard: Vec<Heard>, voted: &[u8]) -> Link {
+        let member = |name| {
+            let (peer, log) = (key(name).peer(), LogId([name; 16]));
+            Member { peer, log, incarnation: 1, weight: 10 }
+        };
+        let (members, proposer) = ([1, 2, 3].map(member).to_vec(), key(1).peer());
+        let (series, adopt, trust, keep) = (SERIES, None, None, Vec::new());
+        let roster = Roster { series, attempt, proposer, members, heard, adopt, trust, keep };
+        let receipt = roster.receipt(Digest([7; 32]));
+        let done = Message::Done(validator().done(&roster, &receipt));
+        let dones = voted.iter().map(|name| (key(*name).peer(), sign(*name, done.clone())));
+        let certificate = Certificate { dones: dones.collect(), roster };
+        Link { receipt, certificate, openings: Vec::new() }
+    }
+
+    /// What voter 3 answers for attempt 2, by this log.
+    fn heard(log: u8, done: Option<Ranked>) -> Heard {
+        let (peer, log, holds_forced) = (key(3).peer(), LogId([log; 16]), false);
+        let status = Status { series: SERIES, log, attempt: 2, done, holds_forced };
+        let signature = sign(3, Message::Status(status));
+        Heard { voter: Voter { peer, log }, done, holds_forced, signature }
+    }
+
+    /// The Join of voter 3 to a Regroup of its own.
+    fn join(done: Option<Ranked>) -> Join {
+        Join { series: SERIES, regroup: Digest([5; 32]), log: LogId([3; 16]), done }
+    }
+
+    /// What two links prove of whom. Each proof is read back from the bytes that are written down.
+    fn named(links: [&Link; 2]) -> Vec<(PeerId, Fault)> {
+        let bytes = |hex: &String| -> Vec<u8> {
+            let digits = |at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap();
+            (0..hex.len() / 2).map(digits).collect()
+        };
+        let read = |(fault, evidence): (Fault, Evidence)| {
+            let pieces: Vec<Vec<u8>> = evidence.pieces().unwrap().iter().map(bytes).collect();
+            let open = |at: usize| {
+                Arc::new(wire::open(&RUN, &pieces[at], wire::DIRECT_BYTES_MAX).unwrap())
+            };
+            let rosters = pieces[2..].iter().map(|roster| wire::from_canonical(roster).unwrap());
+            let rosters = rosters.map(Arc::new).collect();
+            let evidence = Evidence { messages: [open(0), open(1)], rosters };
+            assert_eq!(evidence.fault(&RUN), Some(fault));
+            (evidence.author(), fault)
+        };
+        between(&validator(), links).into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn r26_a_status_that_hides_a_vote_names_its_author_and_no_other_voter() {
+        let first = link(1, Vec::new(), &[1, 2, 3]);
+        let r = wire::receipt_digest(&RUN, &first.receipt);
+        let vote = |r| Some(Ranked { depth: 0, attempt: 1, r });
+        for (done, lies) in [(None, true), (vote(Digest([8; 32])), true), (vote(r), false)] {
+            let second = link(2, vec![heard(3, done)], &[2, 3]);
+            let liars = if lies { vec![(key(3).peer(), HIDDEN)] } else { Vec::new() };
+            assert_eq!(named([&first, &second]), liars, "{done:?}");
+            assert_eq!(named([&second, &first]), liars, "{done:?}");
+        }
+        // What the peer says by another log, what it has not signed, and a vote that came later.
+        let forged = Heard { signature: Signature([7; 64]), ..heard(3, None) };
+        for heard in [heard(4, None), forged] {
+            assert!(named([&first, &link(2, vec![heard], &[2, 3])]).is_empty());
+        }
+        let later = link(2, Vec::new(), &[3]);
+        assert!(named([&later, &link(2, vec![heard(3, None)], &[])]).is_empty());
+    }
+
+    #[test]
+    fn r26_two_votes_at_one_attempt_and_a_join_that_hides_one_name_their_author() {
+        let first = link(1, Vec::new(), &[1, 3]);
+        let other = link(1, vec![heard(3, None)], &[2, 3]);
+        let twice = Fault::Done(DoneFault::TwoVotes);
+        assert_eq!(named([&first, &other]), [(key(3).peer(), twice)]);
+        let r = wire::receipt_digest(&RUN, &first.receipt);
+        let hides = Fault::Certificate(CertificateFault::HidesVote);
+        let named_by = |done: Option<Ranked>| {
+            let (series, number, proposer, trust) = (SERIES, 1, key(3).peer(), None);
+            let (members, absent) = (Vec::new(), Vec::new());
+            let regroup = Regroup { series, number, proposer, members, absent, trust };
+            let joins = vec![(proposer, join(done), sign(3, Message::Join(join(done))))];
+            let openings = vec![Opening { regroup, joins, ground: None }];
+            named([&first, &Link { openings, ..link(1, Vec::new(), &[]) }])
+        };
+        assert_eq!(named_by(None), [(key(3).peer(), hides)]);
+        for (attempt, r) in [(1, r), (4, Digest([8; 32]))] {
+            assert!(named_by(Some(Ranked { depth: 0, attempt, r })).is_empty());
+        }
     }
 }

@@ -180,6 +180,9 @@ impl State {
                 }
                 return;
             }
+            if at == 0 && !goes_on {
+                self.forks.name_liars(step, &self.ours, link);
+            }
             if self.is_proof(step, now, &candidate) {
                 return;
             }

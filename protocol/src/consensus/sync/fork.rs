@@ -4,17 +4,18 @@
 //! What a peer answers about a chain is signed by nobody, so it only says where to look. `fork` and
 //! `diverged` are reported once a link of that lineage verifies.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::base::id::{Digest, PeerId};
 use crate::base::rule::Rule;
 use crate::base::time::Time;
+use crate::history::evidence;
 use crate::history::log::Mark;
 use crate::machine::event::Event;
 use crate::machine::output::Output;
 use crate::machine::step::Step;
-use crate::message::Head;
+use crate::message::{Head, Link};
 
 use super::candidate::Candidate;
 use super::interface::Config;
@@ -39,6 +40,8 @@ pub(super) struct Forks {
     held: VecDeque<(Digest, u64)>,
     /// Peers that withdrew before they were asked, by the epoch of our head when we reported it.
     withdrew: BTreeMap<PeerId, u64>,
+    /// Peers that two links have proven to lie, at most [`REMEMBERED_MAX`].
+    named: BTreeSet<PeerId>,
 }
 
 /// Digests, each with a number that rises as they are added.
@@ -72,6 +75,7 @@ impl Forks {
             reported: BTreeMap::new(),
             held: VecDeque::new(),
             withdrew: BTreeMap::new(),
+            named: BTreeSet::new(),
         }
     }
 
@@ -115,6 +119,17 @@ impl Forks {
         if undone > 0 {
             // Peers that still stand where we stood are no other fork.
             self.remember(mine.state);
+        }
+    }
+
+    /// R26: the first link of a lineage that parts from ours, and our own link of that epoch, may
+    /// contain two signatures that contradict each other. Each author is named once.
+    pub(super) fn name_liars(&mut self, step: &mut Step<'_>, ours: &Lineage, link: &Link) {
+        let Some(mine) = ours.link(link.receipt.series.epoch) else { return };
+        for (fault, proof) in evidence::between(&ours.validator, [mine.as_ref(), link]) {
+            if self.named.len() < REMEMBERED_MAX && self.named.insert(proof.author()) {
+                step.put(Output::Proven(fault, proof));
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use intellect_protocol::message::{
 use intellect_protocol::ring::Layout;
 
 use super::*;
-use crate::minted::{WEIGHT_MAX, five, mint, newcomer, set_out, tell_of};
+use crate::minted::{WEIGHT_MAX, five, mint, newcomer, set_out, tell_of, voter};
 
 /// A value of the liar alone: a sum of its own work, with bytes that every peer has.
 fn forged(liar: &Liar, series: Series, update: Digest) -> Receipt {
@@ -280,6 +280,25 @@ fn r12_peers_without_a_vote_mint_a_few_epochs() -> Played {
     assert!(world.blamed.iter().any(|(who, _)| *who == name));
     let epoch = world.epoch(0);
     reach(&mut world, &honest, epoch + 3)
+}
+
+/// R26: a voter votes on an epoch, and then mints another one by a Regroup whose Join denies that vote.
+/// Each peer that holds both links names it once, and nobody else.
+#[test]
+fn r26_two_links_of_one_epoch_name_the_voter_that_denies_its_vote() -> Played {
+    let (mut world, all, liar) = five(2, None)?;
+    let base = commit(&world, 0, world.epoch(0));
+    assert!(all.iter().all(|host| world.epoch(*host) == base.head.epoch));
+    // Three of the five voters are left, so a certificate needs each of them.
+    world.kill(&[2, 3]);
+    reach(&mut world, &[0, 1, liar], base.head.epoch + 1)?;
+    [0, 1].iter().for_each(|host| world.train_in(*host, 3_000));
+    let (links, head) = mint(&world, &base, &[voter(&world, &base, liar)], 40, WEIGHT_MAX);
+    tell_of(&mut world, liar, &[0, 1], &links, head)?;
+    assert!(!set_out(&world, &[0, 1], head));
+    let denies = (world.name(liar), Fault::Certificate(CertificateFault::HidesVote));
+    assert_eq!((&world.blamed[..], world.report.of(Count::Proven)), (&[denies; 2][..], 2));
+    Ok(())
 }
 
 /// R1: one voter signs two rosters of the first attempt, and another one accepts two. The peers that
