@@ -93,7 +93,7 @@ fn run_processes(args: &SimArgs, out: &mut dyn Write) -> Result<(), SimError> {
     let observer = Observer::start(evaluator).map_err(&unusable)?;
     let begin = Request { epoch: 0, path: plan.genesis.clone(), tokens: REPORT_TOKENS };
     let before = observer.measure(begin, MEASURE_PATIENCE, &mut stop);
-    let mut event_log = EventLog::open(&plan, entropies.floor).map_err(&unusable)?;
+    let mut event_log = EventLog::open(&plan, entropies).map_err(&unusable)?;
     event_log.write(0, before);
     if stop.is_wanted_within(Duration::from_millis(1)) {
         return Err(SimError::Interrupted { epoch: 0, folder: folder.kept() });

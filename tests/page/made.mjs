@@ -50,7 +50,7 @@ export async function run(folder) {
   file.end();
   await once(file, "close");
   const line = (epoch) => JSON.stringify({
-    event: "evaluated", loss: lossOf(epoch) + 0.1, floor: 1.7, excess: lossOf(epoch) - 1.6,
+    event: "evaluated", loss: lossOf(epoch) + 0.1, error: 0.02, floor: 1.7, excess: lossOf(epoch) - 1.6, unigram: 2.6, bigram: 2.2,
     t_ms: BEGAN + epoch * 10_000 + 1, peer: id(PEERS), run: hex(7), epoch,
   });
   writeFileSync(measured, `${Array.from({ length: EPOCHS / 100 }, (_, n) => line((n + 1) * 100)).join("\n")}\n`);

@@ -113,10 +113,16 @@ async function longRun(browser) {
 
   const charts = await page.evaluate(drawn);
   equal("chart of the loss: its x is the tokens of /history", charts.loss.x, history.tokens);
-  for (const [key, one] of [["loss", charts.loss.series[0]], ["held_out", charts.loss.series[1]], ["floor", charts.loss.series[2]]]) {
+  const [training, heldOut, ...floors] = charts.loss.series;
+  for (const [key, one] of [["loss", training], ["held_out", heldOut], ["floor", floors[0]]]) {
     equal(`chart of the loss: ${key}`, one.y, history.columns[key]);
-    equal(`chart of the loss: least of ${key}`, one.min, history.columns[`${key}_min`] ?? null);
   }
+  equal("chart of the loss: least of loss", training.min, history.columns.loss_min);
+  const errors = history.columns.held_out_error;
+  const above = heldOut.y.map((y, at) => (y === null ? null : y + errors[at]));
+  equal("chart of the loss: a standard error above held_out", heldOut.max, above);
+  equal("chart of the loss: the levels", floors.map(({ name, y }) => [name, y.at(-1)]),
+    [["entropy of the source", Math.fround(1.7)], ["best guess from the last token", 2.2], ["best guess from no token", 2.6]]);
   equal("chart of the traffic: bytes sent", charts.traffic.series[0].y, history.columns.sent_bytes);
   equal("chart of the times: 50 epochs", charts.times.x, Array.from({ length: 50 }, (_, at) => EPOCHS - 49 + at));
   equal("chart of the times: the ring", [...new Set(charts.times.series.at(-1).y)], [2]);

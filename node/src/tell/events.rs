@@ -262,10 +262,16 @@ pub(crate) enum Event {
     Evaluated {
         /// Mean cross entropy in nats per token.
         loss: Option<f64>,
+        /// Standard error of that mean, from how far its sequences are apart; unknown of a single one.
+        error: Option<f64>,
         /// Entropy rate of the source, where it is known.
         floor: Option<f64>,
         /// Mean divergence from the source, where it is known.
         excess: Option<f64>,
+        /// Loss of the best predictor that looks at no token, but knows the file of a mix.
+        unigram: Option<f64>,
+        /// Loss of the best predictor that looks at the last token, where pairs can be counted.
+        bigram: Option<f64>,
     },
     /// An attempt has ended without a decision.
     Aborted {

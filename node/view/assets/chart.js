@@ -86,7 +86,10 @@ export class Chart {
     canvas.addEventListener("dblclick", () => { this.view = null; options.onzoom?.(null, null); });
   }
 
-  /** Shows columns: x, and series {name, color, y, min, max, width, dash, alpha}; one with an x of its own has that. */
+  /**
+   * Shows columns: x, and series {name, color, y, min, max, width, dash, alpha}; one with an x of its own has that.
+   * One that is `labelled` has its name beside it, and the scale does not follow one that stands `aside`.
+   */
   set(x, series, marks = []) {
     this.x = x; this.series = series; this.marks = marks;
     this.draw();
@@ -152,6 +155,7 @@ export class Chart {
       for (const mark of this.marks) this.mark(pen, area, mark);
       for (const one of this.series) this.band(pen, one);
       for (const one of this.series) this.curve(pen, one);
+      for (const one of this.series) if (one.labelled) this.label(pen, area, one);
     }
     if (this.drag) {
       pen.fillStyle = this.color("muted");
@@ -169,6 +173,7 @@ export class Chart {
     const [x0, x1] = this.view ?? [Math.min(...ends), Math.max(...ends)];
     let y0 = Infinity, y1 = -Infinity;
     for (const one of this.series) {
+      if (one.aside) continue;
       const xs = one.x ?? this.x;
       for (const part of [one.min, one.max, one.y]) {
         part?.forEach((y, at) => {
@@ -270,6 +275,16 @@ export class Chart {
       });
     }
     pen.globalAlpha = 1;
+  }
+
+  /** Writes the name of a level above its line, at the left, where curves that fall are still high. */
+  label(pen, area, one) {
+    const y = one.y?.findLast((y) => y !== null);
+    if (y === null || y === undefined) return;
+    pen.fillStyle = this.color("muted");
+    pen.textAlign = "left";
+    pen.textBaseline = "bottom";
+    pen.fillText(one.name, area.left + 6, this.py(y) - 2);
   }
 
   bars(pen, area) {

@@ -24,9 +24,14 @@ const span = (ms) => {
 
 const LOSS = [
   { name: "training, this node", watched: "training, mean of what members say", key: "loss", color: "blue", width: 1.6 },
-  { name: "held-out", key: "held_out", color: "orange", width: 2.8 },
-  { name: "floor of the data", key: "floor", color: "muted", width: 1.4, dash: [6, 5] },
+  { name: "held-out", key: "held_out", error: "held_out_error", color: "orange", width: 2.8 },
+  { name: "entropy of the source", key: "floor", color: "muted", width: 1.4, dash: [6, 5], labelled: true },
 ];
+// What the best guesses cost; the scale of the chart does not follow them.
+const GUESSES = [
+  { name: "best guess from the last token", key: "bigram" },
+  { name: "best guess from no token", key: "unigram" },
+].map((one) => ({ ...one, color: "muted", width: 1.2, dash: [2, 4], labelled: true, aside: true }));
 const PARTS = [
   { name: "train", key: "train_ms", color: "blue" },
   { name: "wait for others", key: "wait_ms", color: "amber" },
@@ -63,13 +68,16 @@ const traffic = new Chart($("traffic"), {
   zero: true, x: whole, y: bytes, value: bytes, title: (i) => title(past, i),
 });
 
-/** The series that have a number, with the columns that hold it. */
-function series(list, columns, scale = 1) {
+/** The series that have a number, with the columns that hold it. A band is a standard error, else what a point was merged of. */
+function series(list, { columns }, scale = 1) {
   const scaled = (y) => y?.map((v) => (v === null ? null : v * scale));
-  return list.filter((one) => columns.columns[one.key]).map((one) => ({
-    ...one, y: scaled(columns.columns[one.key]),
-    min: scaled(columns.columns[`${one.key}_min`]), max: scaled(columns.columns[`${one.key}_max`]),
-  }));
+  const apart = (y, error, sign) => y.map((v, at) => (v === null || error[at] === null ? null : v + sign * error[at]));
+  return list.filter((one) => columns[one.key]).map((one) => {
+    const [y, error] = [columns[one.key], columns[one.error]];
+    const ends = error ? [apart(y, error, -1), apart(y, error, 1)] : [columns[`${one.key}_min`], columns[`${one.key}_max`]];
+    const [min, max] = ends.map(scaled);
+    return { ...one, name: error ? `${one.name} ± standard error` : one.name, y: scaled(y), min, max };
+  });
 }
 
 function key(node, list, box) {
@@ -88,8 +96,11 @@ function charts() {
   const lines = series(LOSS, past).map((one) => (watches && one.watched ? { ...one, name: one.watched } : one));
   const marks = past.marks.map((mark) => ({ x: mark[axis()], kind: mark.kind, text: mark.text }));
   loss.log = $("log").checked;
-  loss.set(past[axis()], lines, marks);
-  key($("loss-key"), lines);
+  const held = state.held_out;
+  const guesses = GUESSES.filter((one) => Number.isFinite(held?.[one.key]))
+    .map((one) => ({ ...one, y: past.epoch.map(() => held[one.key]) }));
+  loss.set(past[axis()], [...lines, ...guesses], marks);
+  key($("loss-key"), lines.filter((one) => !one.labelled));
   const parts = series(PARTS, recent, 0.001);
   const shown = parts.filter((one) => one.y.some((y) => y > 0));
   times.set(recent.epoch, shown);
@@ -178,7 +189,8 @@ function tiles() {
     [node.watches ? "training loss, as members say" : "training loss", head.loss === null ? "–" : head.loss.toFixed(3)],
     training && ["this epoch", `${Math.floor(100 * training.share)} %`,
       training.tokens_per_s === null ? "" : `${short(training.tokens_per_s)} tokens/s here`],
-    held && ["held-out loss", held.loss?.toFixed(3) ?? "–", held.excess && `+${held.excess.toFixed(3)} over floor`],
+    held && ["held-out loss", held.loss?.toFixed(3) ?? "–",
+      [held.error && `± ${held.error.toFixed(3)}`, held.excess && `+${held.excess.toFixed(3)} over floor`].filter(Boolean).join(", ")],
     !node.watches && ["left out", whole(counts.left_out), `of ${whole(counts.commits)} epochs`],
     coming && ["fetched", `${Math.floor((100 * coming.have_bytes) / (coming.want_bytes || 1))} %`, bytes(coming.want_bytes)],
   ].filter(Boolean).slice(0, 8);

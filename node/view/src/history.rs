@@ -6,7 +6,7 @@
 //! in a long chart. A row stands for a power of two of epochs, and only the last one may stand for
 //! fewer.
 //!
-//! With 14 columns a row has under 250 bytes, so the past of a run takes at most 4 MB, and a file
+//! With 15 columns a row has under 250 bytes, so the past of a run takes at most 4 MB, and a file
 //! of any length is read in time in proportion to it. A chart asks for fewer rows still, which
 //! `History::columns` merges for the answer.
 
@@ -105,10 +105,11 @@ impl History {
         match &record.event {
             _ if picture.is_of_another_run(record) => {}
             Event::Committed(_) if own => self.commit(picture),
-            Event::Evaluated { loss, floor, .. } => {
+            Event::Evaluated { loss, floor, error, .. } => {
                 if let Some(row) = self.row(record.epoch.unwrap_or_default()) {
-                    row.cells[HELD_OUT] = row.cells[HELD_OUT].and(cell(*loss));
-                    row.cells[FLOOR] = row.cells[FLOOR].and(cell(*floor));
+                    for (at, number) in [(HELD_OUT, loss), (FLOOR, floor), (ERROR, error)] {
+                        row.cells[at] = row.cells[at].and(cell(*number));
+                    }
                 }
             }
             event if own => {
@@ -174,7 +175,8 @@ impl History {
             number(picture.node.measured(sync)),
             number(picture.node.measured(head.sent_bytes)),
             number(picture.node.measured(head.received_bytes)),
-            // The held-out loss and its floor come later, by `Evaluated`.
+            // The held-out loss, its floor and its error come later, by `Evaluated`.
+            cell(None),
             cell(None),
             cell(None),
         ];
@@ -296,8 +298,8 @@ fn joined(rows: &[Row], size: usize) -> Vec<Row> {
 }
 
 /// The columns in their order, as `/history` names them. Times are milliseconds, losses nats per token.
-/// A row is made in this order too (`commit`), with the last two empty.
-const COLUMNS: [&str; 14] = [
+/// A row is made in this order too (`commit`), with the last three empty.
+const COLUMNS: [&str; 15] = [
     "loss",
     "members",
     "attempt",
@@ -312,12 +314,15 @@ const COLUMNS: [&str; 14] = [
     "received_bytes",
     "held_out",
     "floor",
+    "held_out_error",
 ];
 /// The place in `COLUMNS` of the held-out loss. It comes after its row, by `Evaluated` and not with
 /// the commit.
 const HELD_OUT: usize = 12;
 /// The place of the entropy of the source, which comes with the held-out loss.
 const FLOOR: usize = 13;
+/// The place of the standard error of the held-out loss.
+const ERROR: usize = 14;
 /// Epochs that are kept without merging any.
 pub(crate) const ROWS_MAX: usize = 16_384;
 /// Marks that are kept, the newest ones.
@@ -421,12 +426,14 @@ mod tests {
         picture.head.epoch = 11;
         history.commit(&picture);
         for (epoch, loss) in [(0, 9), (5, 8), (2, 2)] {
-            let measured =
-                format!(r#""event":"evaluated","loss":{loss},"floor":null,"excess":null"#);
+            let measured = format!(
+                r#""event":"evaluated","loss":{loss},"floor":null,"excess":null,"error":0.5"#
+            );
             history.take(&line(&measured, epoch), &picture);
         }
-        let shown = history.columns(0, u64::MAX, 100).numbers("held_out");
-        assert_eq!(shown, [None, Some(2.0), None]);
+        let shown = history.columns(0, u64::MAX, 100);
+        assert_eq!(shown.numbers("held_out"), [None, Some(2.0), None]);
+        assert_eq!(shown.numbers("held_out_error"), [None, Some(0.5), None]);
     }
 
     proptest! {

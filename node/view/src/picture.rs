@@ -195,6 +195,11 @@ pub(crate) struct HeldOut {
     pub(crate) loss: Option<f64>,
     pub(crate) floor: Option<f64>,
     pub(crate) excess: Option<f64>,
+    /// The standard error of the loss.
+    pub(crate) error: Option<f64>,
+    /// The losses of the best guess from no token, and from the last one.
+    pub(crate) unigram: Option<f64>,
+    pub(crate) bigram: Option<f64>,
 }
 
 /// How often things happened since the file began; the counters of `/metrics`.
@@ -355,9 +360,10 @@ impl Picture {
                 self.counts.regroups += 1;
             }
             Event::Committed(commit) => self.commit(epoch.unwrap_or_default(), t_ms, commit),
-            &Event::Evaluated { loss, floor, excess } => {
+            &Event::Evaluated { loss, floor, excess, error, unigram, bigram } => {
                 let epoch = epoch.unwrap_or_default();
-                self.held_out = Some(HeldOut { epoch, loss, floor, excess });
+                let held_out = HeldOut { epoch, loss, floor, excess, error, unigram, bigram };
+                self.held_out = Some(held_out);
             }
             Event::Leaving {} | Event::Stopped { .. } => self.phase(Phase::Stopped, t_ms),
             _ => self.meet(record),

@@ -200,6 +200,12 @@ pub enum Event {
         floor: Option<f64>,
         /// The mean divergence of the model from a synthetic source.
         excess: Option<f64>,
+        /// The standard error of the loss. A file of an older program has neither this nor the next two.
+        error: Option<f64>,
+        /// The loss of the best guess without a look at any token.
+        unigram: Option<f64>,
+        /// The loss of the best guess from the last token.
+        bigram: Option<f64>,
     },
     /// An attempt ended without a decision; the next one may follow in the same epoch.
     Aborted {

@@ -187,7 +187,10 @@ fn the_report_and_the_events_agree() {
     {
         assert_eq!((&event["event"], &event["epoch"]), (&"evaluated".into(), &epoch.into()));
         assert_eq!((&event["loss"], &event["excess"]), (&measured["loss"], &measured["excess"]));
-        assert_eq!(event["floor"], sim.report["entropies"]["floor"]);
+        assert_eq!(event["error"], measured["error"]);
+        for name in ["unigram", "bigram", "floor"] {
+            assert_eq!(event[name], sim.report["entropies"][name], "{name}");
+        }
         assert_eq!(event["run"], sim.report["run"]);
     }
     for row in table.iter().filter(|row| row["held_out_loss"].is_number()) {

@@ -126,6 +126,12 @@ fn member(who: PeerName) -> Event {
     Event::Member { who, head: 5, phase, ready: 6, rtt_ms, send_rate, link, loss }
 }
 
+fn evaluated() -> Event {
+    let (loss, error, excess) = (Some(2.5), Some(0.5), Some(1.5));
+    let (floor, unigram, bigram) = (Some(1.0), Some(2.0), Some(1.5));
+    Event::Evaluated { loss, error, floor, excess, unigram, bigram }
+}
+
 fn roster(members: Vec<PeerName>) -> Event {
     let (adopt, weights) = (Some(Hex::from(Digest([0xab; 32]))), vec![64, 0]);
     Event::Roster { attempt: 1, members, adopt, kept_chunks: 1, weights }
@@ -183,7 +189,7 @@ fn every() -> Vec<Event> {
             received_bytes: 5,
         },
         committed,
-        Event::Evaluated { loss: some, floor: some, excess: some },
+        evaluated(),
         Event::Aborted { attempt: 1, phase: text(), reason: text() },
         Event::LeftOut { carried_tokens: 1 },
         Event::Diverged { who: who.clone(), mine: hex(), theirs: hex() },
