@@ -141,6 +141,10 @@ async function longRun(browser) {
   const rows = await page.$$eval("#members tr", (rows) => rows.map((row) => [row.cells[0].title, row.cells[3].textContent.replace(/\D/g, "")]));
   equal("peers and their epochs", Object.fromEntries(rows), Object.fromEntries(Object.entries(status.peers).map(([name, peer]) => [name, String(peer.epochs)])));
   equal("seats of the ring", await page.$$eval("#ring .seat title", (all) => all.map((one) => one.textContent.split(":")[0])), status.ring.map(({ peer }) => peer));
+  const strip = status.agreement.epochs;
+  equal("strip of states: all but the last are those from which a ring began", strip, Array.from({ length: 50 }, (_, at) => [EPOCHS - 49 + at, at < 49 || null]));
+  equal("strip of states: as drawn", await page.$$eval("#agree rect", (all) => all.map((one) => one.getAttribute("class"))),
+    strip.map(([, agrees]) => (agrees ? "same" : "unknown")));
   equal("events, newest first", (await text("#news li span:last-child")), status.notices.map((notice) => notice.text).reverse());
   check("progress has epochs and tokens", /10\u202f000/.test((await text("#progress"))[0]) && (await text("#progress"))[0].includes("1.02 G"));
   check("progress has the share of the tokens at which the run ends", (await text("#progress"))[0].includes("of 2.05 G (50 %)"));
@@ -190,7 +194,7 @@ async function watchedRun(browser) {
   await page.goto(shown.url);
   await page.waitForFunction(() => document.querySelector("main[data-watches]") && document.querySelector("#loss-key li"));
   const titles = await page.$$eval("h2", (all) => all.filter((one) => one.getClientRects().length).map((one) => one.textContent));
-  equal("watcher: what nobody measured is left out", titles, ["Loss", "Progress", "Join this run", "The last ring", "Peers", "Events"]);
+  equal("watcher: what nobody measured is left out", titles, ["Loss", "Progress", "Join this run", "The last ring", "Peers", "States of the last 50 epochs", "Events"]);
   equal("watcher: the loss is named", await page.locator("#loss-key li").allTextContents(), ["training, mean of what members say"]);
   await looks(page, "watcher");
   quiet(notes, shown.url, "watcher");

@@ -45,6 +45,10 @@ const TRAFFIC = [
   { name: "received", key: "received_bytes", color: "teal" },
 ];
 const STRIP = 50;
+const AGREES = {
+  true: ["same", "another peer has the same state"], false: ["differs", "another peer has another state"],
+  null: ["unknown", "nothing has said yet whether others have this state"],
+};
 
 // A folder of files has what was seen last; a server answers with what is seen now.
 const still = "still" in document.documentElement.dataset;
@@ -163,7 +167,8 @@ function verdict() {
   $("cure").hidden = away || !state.verdict.cure;
   const inside = node.watches ? "" : `, this node ${ring.some((seat) => seat.peer === node.peer) ? "too" : "not"}`;
   const agree = agreement.differing ? `no: ${agreement.differing} differ`
-    : agreement.compared ? `yes, in ${whole(agreement.compared)} comparisons` : "no other state was reported";
+    : agreement.compared ? `yes, in ${whole(agreement.compared)} comparisons`
+      : agreement.epochs.some(([, agrees]) => agrees) ? "yes, the rings began from them" : "no other state was reported";
   const rate = state.source.live ? 1 : state.source.speed;
   const left = away || state.next_ms === null ? null : state.next_ms - (performance.now() - at) * rate;
   fill($("facts"), [
@@ -261,6 +266,18 @@ function members() {
   $("members-note").textContent = `${rows.length} seen since the file began`;
 }
 
+function agree() {
+  const { epochs } = state.agreement;
+  fill($("agree"), epochs.map(([epoch, agrees], at) => {
+    const [kind, text] = AGREES[agrees];
+    const cell = drawn("rect", { class: kind, x: 2 * at, width: 1.7, height: 4 });
+    cell.append(drawn("title", {}, `epoch ${whole(epoch)}: ${text}`));
+    return cell;
+  }));
+  const count = (wanted) => epochs.filter(([, agrees]) => agrees === wanted).length;
+  $("agree-note").textContent = `${count(true)} the same, ${count(false)} differing, ${count(null)} unknown`;
+}
+
 function news() {
   const list = [...state.notices].reverse();
   fill($("news"), list.map((notice) => {
@@ -290,7 +307,7 @@ function show(text) {
   $("needs").textContent = `${from}${
     run.parameters ? ` The model has ${whole(run.parameters)} parameters: a joining machine says at its start how much memory and disk that takes.` : ""}${
     node.version ? ` This node runs version ${node.version}.` : ""}`;
-  verdict(); tiles(); ring(); members(); news();
+  verdict(); tiles(); ring(); members(); agree(); news();
   if (newest() !== asked) load();
 }
 

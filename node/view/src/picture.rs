@@ -443,7 +443,7 @@ impl Picture {
                 }
             }
             Event::LeftOut { .. } => counts.left_out += 1,
-            Event::Diverged { .. } => self.agreement.differing += 1,
+            Event::Diverged { mine, .. } => self.agreement.note_diverged(mine.as_ref()),
             Event::ForkExcluded { .. } => {
                 (self.head.forkable_since, self.held_fork) = (None, None);
             }
@@ -487,7 +487,9 @@ impl Picture {
             peer.tokens = peer.tokens.saturating_add(seat.tokens);
             peer.last_epoch = epoch;
         }
-        self.agreement.note_own(epoch, commit);
+        let others = self.ring.iter().filter(|seat| Some(&seat.peer) != self.node.peer.as_ref());
+        let together = others.count() > usize::from(self.node.watches);
+        self.agreement.note_own(epoch, commit, together);
         self.counts.commits += 1;
         self.counts.sent_bytes = self.counts.sent_bytes.saturating_add(commit.sent_bytes);
         self.counts.received_bytes =

@@ -225,6 +225,8 @@ pub enum Event {
     Diverged {
         /// The peer whose state differs.
         who: Text,
+        /// The digest of this node's own state.
+        mine: Option<Text>,
     },
     /// Two lineages of the run met.
     Fork {

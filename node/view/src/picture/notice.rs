@@ -41,7 +41,7 @@ pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
         Event::LeftOut { carried_tokens } => {
             ("wait", format!("committed without this node; {carried_tokens} tokens are carried"))
         }
-        Event::Diverged { who } => ("bad", format!("{} has another state", who.short())),
+        Event::Diverged { who, .. } => ("bad", format!("{} has another state", who.short())),
         Event::Fork { first_epoch, undone, held } => {
             let held = if *held { "; a person has to decide" } else { "" };
             ("fork", format!("two lineages since epoch {first_epoch}, {undone} undone{held}"))

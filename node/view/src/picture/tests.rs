@@ -221,6 +221,34 @@ fn another_writer_adds_its_state_and_nothing_else() {
     assert_eq!(picture.open.phase, Phase::Training);
 }
 
+/// The members of a ring have begun from the state before it.
+#[test]
+fn an_epoch_of_the_strip_is_the_same_differs_or_is_unknown() {
+    let (mut picture, two) = (Picture::default(), ["me".to_owned(), "b".to_owned()]);
+    let commit = |members: &[String], epoch: u64| {
+        record(epoch, "me", epoch, &committed(members, &format!("s{epoch}"), 20))
+    };
+    picture.take(&record(0, "me", 0, STARTED));
+    for epoch in 1..=3 {
+        picture.take(&commit(&two, epoch));
+    }
+    let strip = |picture: &Picture| Vec::from(picture.agreement.epochs.clone());
+    assert_eq!(strip(&picture), [(1, Some(true)), (2, Some(true)), (3, None)]);
+    // What differs stays so, and a ring of this node alone says nothing.
+    picture.take(&record(4, "me", 3, r#""event":"diverged","who":"b","mine":"s2","theirs":"x""#));
+    picture.take(&record(4, "b", 2, &committed(&two, "s2", 20)));
+    picture.take(&commit(&two[..1], 4));
+    assert_eq!(strip(&picture), [(1, Some(true)), (2, Some(false)), (3, None), (4, None)]);
+    // Epoch 3 is committed once more, on another lineage.
+    picture.take(&commit(&two, 3));
+    assert_eq!(strip(&picture), [(1, Some(true)), (2, Some(false)), (3, None)]);
+    for epoch in 4..=90 {
+        picture.take(&commit(&two, epoch));
+    }
+    let last = strip(&picture);
+    assert_eq!((last.len(), last[0], last[49]), (50, (41, Some(true)), (90, None)));
+}
+
 #[test]
 fn a_wait_is_over_once_the_node_waits_no_longer() {
     let mut picture = Picture::default();
