@@ -338,6 +338,7 @@ impl Driver {
                 self.peer_input(peer::Input::Reachable(state.is_direct()));
             }
             net::Event::Path(path) => self.tell.path(&path),
+            net::Event::Version { peer, version } => self.tell.version(peer, version),
             net::Event::Incompatible { peer, version } => {
                 self.incompatible(peer, version, IDENTIFY);
             }

@@ -47,6 +47,12 @@ export async function run(folder) {
       + `{"event":"committed","attempt":1,"members":[${members}],"weights":[${weights}],"state":"${hex(epoch)}","update":"${hex(1)}",`
       + `"tokens":${tokensOf(epoch)},"loss":${loss},"sync_ms":3000,"sent_bytes":${1_000 + epoch},"received_bytes":900,"forkable_since":null,${end(epoch, t)}`);
   }
+  // What the others say at the end, and the last ring of this node, from which the way around it is known.
+  const seen = (event) => write(`${JSON.stringify({ ...event, t_ms: BEGAN + EPOCHS * 10_000, peer: names[0], run: hex(7) })}\n`);
+  for (const who of names.slice(1)) {
+    await seen({ event: "member", who, head: EPOCHS, phase: "train", ready: 0, rtt_ms: 7, send_rate: 1_250_000, link: "direct", loss: 1.8, version: "0.1.0" });
+  }
+  await seen({ event: "ring", roster: hex(2), position: 1, of: PEERS, to: names[1], took_ms: 1_000, sent_bytes: 2_500_000, received_bytes: 900 });
   file.end();
   await once(file, "close");
   const line = (epoch) => JSON.stringify({

@@ -140,6 +140,7 @@ async function longRun(browser) {
   equal("name of the run", (await text("#run"))[0], `${status.run.name} · ${status.run.id.slice(0, 8)}`);
   const rows = await page.$$eval("#members tr", (rows) => rows.map((row) => [row.cells[0].title, row.cells[3].textContent.replace(/\D/g, "")]));
   equal("peers and their epochs", Object.fromEntries(rows), Object.fromEntries(Object.entries(status.peers).map(([name, peer]) => [name, String(peer.epochs)])));
+  equal("the version of each peer", await page.$$eval("#members tr", (rows) => [...new Set(rows.map((row) => row.cells[8].textContent))]), ["0.1.0"]);
   equal("seats of the ring", await page.$$eval("#ring .seat title", (all) => all.map((one) => one.textContent.split(":")[0])), status.ring.map(({ peer }) => peer));
   const strip = status.agreement.epochs;
   equal("strip of states: all but the last are those from which a ring began", strip, Array.from({ length: 50 }, (_, at) => [EPOCHS - 49 + at, at < 49 || null]));

@@ -239,6 +239,7 @@ fn note(
         }
         Event::Reachability(now) => found.reachability = Some(now),
         Event::Path(path) => console.path(&path),
+        Event::Version { peer, version } => console.version(peer, version),
         Event::Listening => console.listening(&net.handle.addresses()),
         Event::Incompatible { peer, version } => console.incompatible(peer, version, IDENTIFY),
         Event::Fault { peer, why } => console.fault(peer, &why),

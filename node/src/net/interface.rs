@@ -154,6 +154,9 @@ pub(crate) enum Event {
         /// The reason, as a clause for people.
         cause: String,
     },
+    /// A peer of the run has said which version of this program it runs, in at most 32 plain characters. Nobody can
+    /// check it. It comes behind each [`Event::Connected`], once it is known.
+    Version { peer: PeerId, version: String },
     /// A round trip to a peer of the run was measured; every few seconds.
     RoundTrip {
         peer: PeerId,

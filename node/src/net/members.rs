@@ -109,23 +109,32 @@ impl Members {
         self.refresh(peer, &explain(cause), now)
     }
 
-    /// A peer has sent its listen addresses and its version.
+    /// A peer has sent its listen addresses, the protocol that it speaks, and what program it runs. Only the first
+    /// version that it names on its connections counts: it may send as many as it likes.
     pub(super) fn identified(
         &mut self,
         peer: PeerId,
         addresses: Vec<Multiaddr>,
-        version: &str,
+        (protocol, agent): (&str, &str),
         now: Instant,
-    ) -> Option<Output> {
+    ) -> Vec<Output> {
         self.peers.listens(&peer, addresses, now);
-        let entry = self.peers.get_mut(&peer)?;
-        let other = version.starts_with("/intellect/") && version != IDENTIFY;
-        let was_other = std::mem::replace(&mut entry.incompatible, other);
-        if was_other || !other {
-            return None;
+        let mut out = Vec::new();
+        let (Some(entry), Some(peer)) = (self.peers.get_mut(&peer), name::from_libp2p(&peer))
+        else {
+            return out;
+        };
+        let other = protocol.starts_with("/intellect/") && protocol != IDENTIFY;
+        if !std::mem::replace(&mut entry.incompatible, other) && other {
+            let version = protocol.chars().take(32).collect();
+            out.push(Output::Emit(Event::Incompatible { peer, version }));
         }
-        let (peer, version) = (name::from_libp2p(&peer)?, version.chars().take(32).collect());
-        Some(Output::Emit(Event::Incompatible { peer, version }))
+        if entry.version.is_none() {
+            entry.version = version_in(agent);
+            let shown = entry.version.clone().filter(|_| entry.shown.is_some());
+            out.extend(shown.map(|version| Output::Emit(Event::Version { peer, version })));
+        }
+        out
     }
 
     /// A peer has subscribed to a topic, or unsubscribed.
@@ -245,6 +254,7 @@ impl Members {
             return out;
         }
         entry.shown = link;
+        let version = entry.version.clone().filter(|_| link.is_some());
         let Some(peer) = name::from_libp2p(&peer) else { return out };
         if link != Some(Link::Direct) {
             out.push(Output::Queue { peer, queue: None });
@@ -253,6 +263,7 @@ impl Members {
             Some(link) => Event::Connected { peer, link },
             None => Event::Disconnected { peer, cause: cause.into() },
         }));
+        out.extend(version.map(|version| Output::Emit(Event::Version { peer, version })));
         out
     }
 
@@ -409,6 +420,15 @@ impl Members {
     }
 }
 
+/// The version in what a program says of itself (`intellect/0.1.0`): short and of plain characters, since strangers
+/// say it. `None` of other programs.
+fn version_in(agent: &str) -> Option<String> {
+    let version = agent.strip_prefix("intellect/")?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'+');
+    let fits = (1..=VERSION_BYTES).contains(&version.len()) && version.bytes().all(plain);
+    fits.then(|| version.to_owned())
+}
+
 /// Why a connection has closed, as a clause for people.
 fn explain(cause: Option<ConnectionError>) -> String {
     match cause {
@@ -438,6 +458,9 @@ const BLOCKED_FOR: Duration = Duration::from_secs(10 * 60);
 /// Identities are cheap, so a blocked peer can come back under another one, and a longer list would
 /// not help.
 const BLOCKED_MAX: usize = 256;
+
+/// The longest version that is passed on; that of a release has 5 characters or a few more.
+const VERSION_BYTES: usize = 32;
 
 /// How often the connections that pass on messages of non-members are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
@@ -493,6 +516,26 @@ mod tests {
         else {
             panic!("{out:?}")
         };
+    }
+
+    #[test]
+    fn a_version_is_the_first_that_a_peer_names_and_only_if_it_is_one() {
+        let now = Instant::now();
+        let mut members = joined(now);
+        let (peer, _) = member(1, &mut members, now);
+        let mut say = |agent: &str| {
+            let out = members.identified(peer, Vec::new(), (IDENTIFY, agent), now);
+            out.into_iter().find_map(|output| match output {
+                Output::Emit(Event::Version { version, .. }) => Some(version),
+                _ => None,
+            })
+        };
+        let long = format!("intellect/{}", "1".repeat(VERSION_BYTES + 1));
+        for agent in ["", "intellect/", "other/1.0", "intellect/<b>", "intellect/1 0", &long] {
+            assert_eq!(say(agent), None, "{agent}");
+        }
+        assert_eq!(say("intellect/1.2.3-rc.1").as_deref(), Some("1.2.3-rc.1"));
+        assert_eq!(say("intellect/9.9.9"), None, "it has named one");
     }
 
     #[test]

@@ -108,6 +108,8 @@ pub(super) struct Peer {
     pub(super) stream: ControlStream,
     /// Whether it spoke another major version when it identified itself last.
     pub(super) incompatible: bool,
+    /// The version of its program, as it said first on the connections that it has.
+    pub(super) version: Option<String>,
     /// The link that was reported to the driver last.
     pub(super) shown: Option<Link>,
     /// What it may still bring by gossip.
@@ -143,6 +145,7 @@ impl Peer {
             member: false,
             stream: ControlStream::Down(now),
             incompatible: false,
+            version: None,
             shown: None,
             rings: Bucket::new(RINGS_PER_SECOND, RINGS_BURST, now),
             gossip: Source::new(now),
@@ -370,7 +373,8 @@ impl Peers {
             entry.stream = ControlStream::Down(now);
         }
         if entry.connections.is_empty() {
-            entry.member = false;
+            // It may come back with another program.
+            (entry.member, entry.version) = (false, None);
             entry.dial_at = now + spread(&mut self.rng, REDIAL_MIN);
         }
     }

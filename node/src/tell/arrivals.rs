@@ -25,8 +25,11 @@ pub(super) struct Here {
     /// Which peers were reported one by one.
     pub(super) arrivals: Arrivals,
     /// The connection of each connected peer: direct or relayed.
-    pub(super) links: Arc<Mutex<BTreeMap<PeerId, Link>>>,
+    pub(super) links: Arc<Mutex<Linked>>,
 }
+
+/// Each connected peer: its link, and the version of its program once it has named one.
+pub(super) type Linked = BTreeMap<PeerId, (Link, Option<String>)>;
 
 impl Here {
     /// Nobody is here yet, and the full number of newcomers may be reported.

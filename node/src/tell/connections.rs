@@ -5,7 +5,6 @@
 //! peer may come through others before there is a connection to it, or after it has closed. A peer
 //! is found when it is heard; the connection only adds how it is reached.
 
-use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -15,6 +14,7 @@ use intellect_protocol::machine::table::PeerTable;
 use intellect_protocol::message::{Phase, Receipt, Row};
 use intellect_protocol::peer;
 
+use super::arrivals::Linked;
 use super::{Console, events};
 use crate::name::PeerName;
 use crate::net::{self, Link};
@@ -24,7 +24,14 @@ impl Console {
     /// Notes how a peer is connected. Nothing is said yet: a peer is found only once it is heard.
     pub(crate) fn connected(&self, peer: PeerId, link: Link) {
         tracing::info!(peer = %PeerName::from(peer), ?link, "connected");
-        self.links().insert(peer, link);
+        self.links().insert(peer, (link, None));
+    }
+
+    /// Notes which version of the program a connected peer runs, as it says itself.
+    pub(crate) fn version(&self, peer: PeerId, version: String) {
+        if let Some((_, known)) = self.links().get_mut(&peer) {
+            *known = Some(version);
+        }
     }
 
     /// Notes that a peer is not connected any more. It may still be heard through others.
@@ -34,7 +41,7 @@ impl Console {
     }
 
     /// The connections of all peers. The lock is held for one look-up.
-    fn links(&self) -> MutexGuard<'_, BTreeMap<PeerId, Link>> {
+    fn links(&self) -> MutexGuard<'_, Linked> {
         self.here.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,11 +86,12 @@ impl Console {
     pub(crate) fn member(&mut self, now: Instant, table: &PeerTable) {
         let Some(peer) = self.here.arrivals.turn(now) else { return };
         let Some(seen) = table.peers.get(&peer) else { return };
-        let link = self.links().get(&peer).map(|link| match link {
+        let (link, version) = self.links().get(&peer).cloned().unzip();
+        let link = link.map(|link| match link {
             Link::Direct => "direct".to_owned(),
             Link::Relayed => "relayed".to_owned(),
         });
-        self.emit(None, said(&seen.row(peer), link));
+        self.emit(None, said(&seen.row(peer), link, version.flatten()));
     }
 
     /// A step towards a connection, and its outcome.
@@ -133,8 +141,8 @@ impl Console {
     /// Reports a peer that was heard, and how it is connected.
     fn peer_found(&self, who: PeerId, table: &PeerTable) {
         let way = match self.links().get(&who) {
-            Some(Link::Direct) => ", directly",
-            Some(Link::Relayed) => ", through a relay",
+            Some((Link::Direct, _)) => ", directly",
+            Some((Link::Relayed, _)) => ", through a relay",
             // Its messages have come through other peers.
             None => "",
         };
@@ -158,9 +166,9 @@ impl Console {
     }
 }
 
-/// What is said of a peer, and the way to it if there is one. A round trip or a rate of 0 was not
-/// measured, and is absent in the event.
-pub(crate) fn said(row: &Row, link: Option<String>) -> events::Event {
+/// What is said of a peer, and the way to it and its version if they are known. A round trip or a rate of 0 was
+/// not measured, and is absent in the event.
+pub(crate) fn said(row: &Row, link: Option<String>, version: Option<String>) -> events::Event {
     events::Event::Member {
         who: row.peer.into(),
         head: row.epoch,
@@ -170,6 +178,7 @@ pub(crate) fn said(row: &Row, link: Option<String>) -> events::Event {
         send_rate: (row.send_rate > 0).then_some(row.send_rate),
         link,
         loss: row.loss.plausible().map(f64::from),
+        version,
     }
 }
 

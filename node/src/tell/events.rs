@@ -125,6 +125,8 @@ pub(crate) enum Event {
         link: Option<String>,
         /// The loss that it named with its last work, in nats per token: nobody can check it.
         loss: Option<f64>,
+        /// Version of its program, as its connection says it; `null` where there is none.
+        version: Option<String>,
     },
     /// Peers that have no part in the run were heard, more of them than are reported one by one.
     Strangers {

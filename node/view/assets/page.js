@@ -260,7 +260,8 @@ function members() {
     const link = [peer.link, peer.rtt_ms !== null && `${whole(peer.rtt_ms)} ms`].filter(Boolean).join(", ");
     row.append(make("td", last6(name), { title: name }), make("td", doing), share,
       make("td", whole(peer.epochs)), make("td", peer.last_epoch ? whole(peer.last_epoch) : "–"),
-      make("td", link || "–"), make("td", peer.send_rate ? `${bytes(peer.send_rate)}/s` : "–"), make("td", peer.loss?.toFixed(3) ?? "–"));
+      make("td", link || "–"), make("td", peer.send_rate ? `${bytes(peer.send_rate)}/s` : "–"), make("td", peer.loss?.toFixed(3) ?? "–"),
+      make("td", (name === own ? state.node.version : peer.version) ?? "–"));
     return row;
   }));
   $("members-note").textContent = `${rows.length} seen since the file began`;

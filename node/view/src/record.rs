@@ -366,6 +366,8 @@ pub struct Member {
     /// The training loss that it claims, in nats per token. Nobody can check it. A file of an older
     /// program has none.
     pub loss: Option<f64>,
+    /// The version of its program, as its connection says it. A file of an older program has none.
+    pub version: Option<Text>,
 }
 
 /// A ring that has computed its update, as this node saw it.

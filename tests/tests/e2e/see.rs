@@ -95,8 +95,9 @@ fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
     one.wait_for(PATIENCE, linked).unwrap();
     let row = until(
         || serde_json::from_str::<Value>(&get(&at, "/status").1).unwrap()["peers"][other].clone(),
-        |row| row["rtt_ms"].is_number() && row["send_rate"].is_number(),
+        |row| ["rtt_ms", "send_rate", "version"].iter().all(|key| !row[key].is_null()),
     );
+    assert_eq!(row["version"], seen["node"]["version"]);
     assert_eq!((&row["here"], &row["link"]), (&Value::from(true), &Value::from("direct")));
 
     let (code, metrics) = get(&at, "/metrics");

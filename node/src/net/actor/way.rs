@@ -35,8 +35,9 @@ impl Actor {
                 let entry = self.members.peers.get(&peer);
                 let Some(seen) = entry.and_then(|peer| peer.remote(connection_id)) else { return };
                 let addresses = self.swarm.discovery().learn(peer, &info, seen);
-                let output = self.members.identified(peer, addresses, &info.protocol_version, now);
-                self.carry_out(output);
+                let said = (&*info.protocol_version, &*info.agent_version);
+                let outputs = self.members.identified(peer, addresses, said, now);
+                self.carry_out(outputs);
             }
             DiscoveryEvent::Kademlia(kad::Event::OutboundQueryProgressed {
                 result:

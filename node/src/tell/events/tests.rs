@@ -123,7 +123,8 @@ fn without_a_file_events_go_nowhere() {
 fn member(who: PeerName) -> Event {
     let (phase, link) = ("train".to_owned(), Some("direct".to_owned()));
     let (rtt_ms, send_rate, loss) = (Some(7), Some(8), Some(1.5));
-    Event::Member { who, head: 5, phase, ready: 6, rtt_ms, send_rate, link, loss }
+    let version = Some("0.1.0".to_owned());
+    Event::Member { who, head: 5, phase, ready: 6, rtt_ms, send_rate, link, loss, version }
 }
 
 fn evaluated() -> Event {

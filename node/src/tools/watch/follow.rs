@@ -321,7 +321,7 @@ impl Watch {
                 .emit(None, Event::PeerLost { who: who.into(), cause: "silent".to_owned() });
         }
         for row in rows {
-            self.console.emit(None, tell::connections::said(&row, None));
+            self.console.emit(None, tell::connections::said(&row, None, None));
         }
     }
 }

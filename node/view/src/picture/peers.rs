@@ -38,6 +38,8 @@ pub(crate) struct Peer {
     pub(crate) send_rate: Option<u64>,
     /// Its connection: `direct` or `relayed`.
     pub(crate) link: Option<Text>,
+    /// The version of its program, as its connection said it last.
+    pub(crate) version: Option<Text>,
 }
 
 impl Peer {
@@ -48,6 +50,7 @@ impl Peer {
         (self.ready, self.rtt_ms) = (Some(member.ready), member.rtt_ms);
         (self.send_rate, self.link) = (member.send_rate, member.link.clone());
         self.loss = member.loss.or(self.loss);
+        self.version = member.version.clone().or_else(|| self.version.take());
     }
 
     /// It counts as present, and has not said anything yet.
