@@ -103,7 +103,8 @@ export function watched(folder) {
     event: "committed", attempt: 1, members, weights: [512, 512], state: hex(epoch), update: hex(1), tokens: 1_024 * epoch, loss: lossOf(epoch),
     sync_ms: 0, sent_bytes: 0, received_bytes: 0, forkable_since: null, epoch,
   });
-  const events = [{ event: "watching", version: "0.1.0" }, ...Array.from({ length: 20 }, (_, at) => commit(at + 1))];
+  const events = [{ event: "watching", version: "0.1.0" }, ...Array.from({ length: 20 }, (_, at) => commit(at + 1)),
+    ...members.map((who) => ({ event: "member", who, head: 20, phase: "train", ready: 0, rtt_ms: 9, send_rate: 1_250_000, link: null, loss: 2, version: null }))];
   const path = join(folder, "watched.jsonl");
   const all = { peer: id(0), run: hex(7) };
   writeFileSync(path, events.map((event, at) => `${JSON.stringify({ ...event, t_ms: BEGAN + at, ...all })}\n`).join(""));

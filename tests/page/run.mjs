@@ -141,6 +141,12 @@ async function longRun(browser) {
   const rows = await page.$$eval("#members tr", (rows) => rows.map((row) => [row.cells[0].title, row.cells[3].textContent.replace(/\D/g, "")]));
   equal("peers and their epochs", Object.fromEntries(rows), Object.fromEntries(Object.entries(status.peers).map(([name, peer]) => [name, String(peer.epochs)])));
   equal("the version of each peer", await page.$$eval("#members tr", (rows) => [...new Set(rows.map((row) => row.cells[8].textContent))]), ["0.1.0"]);
+  const short = (peer) => peer.slice(-6);
+  const seats = await page.$$eval("#ring .seat title", (all) => all.map((one) => one.textContent));
+  equal("ways of the ring: this node's own, another's, and back to this node", [seats[0], seats[1], seats.at(-1)], [
+    `${made.names[0]}: 512 tokens; to ${short(made.names[1])} 2.5 MB/s, 7 ms`, `${made.names[1]}: 512 tokens; to ${short(made.names[2])} 1.25 MB/s`,
+    `${made.names.at(-1)}: 512 tokens; to ${short(made.names[0])} 1.25 MB/s, 7 ms`,
+  ]);
   equal("seats of the ring", await page.$$eval("#ring .seat title", (all) => all.map((one) => one.textContent.split(":")[0])), status.ring.map(({ peer }) => peer));
   const strip = status.agreement.epochs;
   equal("strip of states: all but the last are those from which a ring began", strip, Array.from({ length: 50 }, (_, at) => [EPOCHS - 49 + at, at < 49 || null]));
@@ -196,6 +202,8 @@ async function watchedRun(browser) {
   await page.waitForFunction(() => document.querySelector("main[data-watches]") && document.querySelector("#loss-key li"));
   const titles = await page.$$eval("h2", (all) => all.filter((one) => one.getClientRects().length).map((one) => one.textContent));
   equal("watcher: what nobody measured is left out", titles, ["Loss", "Progress", "Join this run", "The last ring", "Peers", "States of the last 50 epochs", "Events"]);
+  // What a member says of a round trip is from where it is.
+  equal("watcher: the rate of each way", await page.locator("#ring .way").allTextContents(), ["1.25 MB/s", "1.25 MB/s"]);
   equal("watcher: the loss is named", await page.locator("#loss-key li").allTextContents(), ["training, mean of what members say"]);
   await looks(page, "watcher");
   quiet(notes, shown.url, "watcher");

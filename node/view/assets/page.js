@@ -208,6 +208,15 @@ function tiles() {
   }));
 }
 
+/** What is known of the way from one seat to the next: the rate is the sender's word, a round trip only this node's own. */
+function way(from, to) {
+  const { node: { peer: me }, peers, own_ring: own } = state;
+  const rate = from !== me ? peers[from]?.send_rate
+    : own?.to === to ? (1000 * own.sent_bytes) / Math.max(1, own.took_ms) : null;
+  const ms = peers[from === me ? to : to === me ? from : null]?.rtt_ms;
+  return [rate && `${bytes(rate)}/s`, Number.isFinite(ms) && `${whole(ms)} ms`].filter(Boolean);
+}
+
 function ring() {
   const { ring: seats, node } = state;
   const many = seats.length > 23;
@@ -221,11 +230,21 @@ function ring() {
     const [x, y] = place(i, 84);
     const radius = many ? 2.5 : 5 + 8 * Math.sqrt(seat.tokens / most);
     const dot = drawn("circle", { class: seat.peer === node.peer ? "seat me" : "seat", cx: x, cy: y, r: radius });
-    dot.append(drawn("title", {}, `${seat.peer}: ${whole(seat.tokens)} tokens`));
+    const next = seats[(i + 1) % seats.length].peer;
+    const known = seats.length > 1 ? way(seat.peer, next) : [];
+    const told = known.length ? `to ${last6(next)} ${known.join(", ")}` : "";
+    dot.append(drawn("title", {}, `${seat.peer}: ${whole(seat.tokens)} tokens${told && `; ${told}`}`));
     if (!many && seats.length > 1) {
       const [ax, ay] = place(i + 0.5, 84);
       const turn = (360 * (i + 0.5)) / seats.length;
-      parts.push(drawn("path", { class: "arrow", d: "M-4 -4 L5 0 L-4 4 Z", transform: `translate(${ax} ${ay}) rotate(${turn})` }));
+      const arrow = drawn("path", { class: "arrow", d: "M-4 -4 L5 0 L-4 4 Z", transform: `translate(${ax} ${ay}) rotate(${turn})` });
+      arrow.append(drawn("title", {}, `${last6(seat.peer)} ${told || `to ${last6(next)}`}`));
+      parts.push(arrow);
+      // Beside more arrows the words would stand over one another.
+      if (seats.length <= 6) {
+        const [x, y] = place(i + 0.5, 60);
+        known.forEach((text, line) => parts.push(drawn("text", { class: "way", x, y: y + 4 + 10 * line }, text)));
+      }
     }
     parts.push(dot);
     if (!many) {
@@ -241,7 +260,7 @@ function ring() {
   const own = state.own_ring;
   const edge = own && own.of > 1
     ? `; to ${last6(own.to)} ${bytes((1000 * own.sent_bytes) / Math.max(1, own.took_ms))}/s` : "";
-  $("ring-note").textContent = seats.length ? `clockwise; area is weight${node.watches ? "" : ", orange is this node"}${edge}` : "no ring yet";
+  $("ring-note").textContent = seats.length ? `clockwise; area is weight, rates are what senders say${node.watches ? "" : ", orange is this node"}${edge}` : "no ring yet";
 }
 
 function members() {
