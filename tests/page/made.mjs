@@ -18,6 +18,9 @@ const hex = (n) => n.toString(16).padStart(8, "0").repeat(8);
 /** The loss of an epoch: a falling curve with noise that follows from the number. */
 export const lossOf = (epoch) => 1.8 + 2 / Math.sqrt(epoch) + ((epoch * 2_654_435_761) % 1_000) / 20_000;
 export const tokensOf = (epoch) => epoch * PEERS * 512;
+const NEEDS = { step_tokens: 256, memory_bytes: 42_000_000, disk_bytes: 12_000_000, epoch_bytes: 190_000 };
+/** What data-parallel training sends in an epoch of two steps of 94,528 parameters. */
+export const PARALLEL_BYTES = (2 * 2 * (PEERS - 1) * 4 * 94_528) / PEERS;
 
 /** Writes the events of the first of many peers, and what a simulation measured; returns what they must show. */
 export async function run(folder) {
@@ -32,7 +35,7 @@ export async function run(folder) {
   const write = async (text) => { if (!file.write(text)) await once(file, "drain"); };
   const start = { event: "started", version: "0.1.0", device: "cpu", micro_batch: 8, parameters: 94_528, t_ms: BEGAN, peer: names[0], run: hex(7) };
   await write(`${JSON.stringify(start)}\n`);
-  await write(`${JSON.stringify({ event: "manifest", name: "long-run", organiser: hex(1), from: null, parameters: 94_528, stop_tokens: 2 * tokensOf(EPOCHS), t_ms: BEGAN, peer: names[0], run: hex(7) })}\n`);
+  await write(`${JSON.stringify({ event: "manifest", name: "long-run", organiser: hex(1), from: null, parameters: 94_528, stop_tokens: 2 * tokensOf(EPOCHS), ...NEEDS, t_ms: BEGAN, peer: names[0], run: hex(7) })}\n`);
   for (const who of names.slice(1)) {
     await write(`${JSON.stringify({ event: "peer-found", who, direct: true, t_ms: BEGAN + 1, peer: names[0], run: hex(7) })}\n`);
   }

@@ -11,7 +11,7 @@ import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { isDeepStrictEqual } from "node:util";
 
-import { EPOCHS, EVIL, PEERS, hostile, lossOf, reports, run, tokensOf, watched } from "./made.mjs";
+import { EPOCHS, EVIL, PARALLEL_BYTES, PEERS, hostile, lossOf, reports, run, tokensOf, watched } from "./made.mjs";
 import { contrasts, drawn, widths } from "./seen.mjs";
 
 const program = resolve(process.argv[2] ?? "target/release/intellect-node");
@@ -124,6 +124,8 @@ async function longRun(browser) {
   equal("chart of the loss: the levels", floors.map(({ name, y }) => [name, y.at(-1)]),
     [["entropy of the source", Math.fround(1.7)], ["best guess from the last token", 2.2], ["best guess from no token", 2.6]]);
   equal("chart of the traffic: bytes sent", charts.traffic.series[0].y, history.columns.sent_bytes);
+  const parallel = charts.traffic.series[2];
+  equal("chart of the traffic: bytes of data-parallel training", [parallel.y, parallel.y.at(-1)], [history.columns.parallel_bytes, Math.fround(PARALLEL_BYTES)]);
   equal("chart of the times: 50 epochs", charts.times.x, Array.from({ length: 50 }, (_, at) => EPOCHS - 49 + at));
   equal("chart of the times: the ring", [...new Set(charts.times.series.at(-1).y)], [2]);
   check("each chart has ink", Object.values(charts).every(({ ink }) => ink > 200), Object.values(charts).map(({ ink }) => ink).join(", "));
@@ -137,6 +139,10 @@ async function longRun(browser) {
 
   const text = (selector) => page.locator(selector).allTextContents();
   equal("verdict", (await text("#sentence"))[0], status.verdict.sentence);
+  const needs = "needs 42 MB of memory, where a CPU trains, and 12 MB of disk; an epoch sends and receives at most 190 kB each";
+  check("what a machine that joins needs", (await text("#needs"))[0].includes(needs), (await text("#needs"))[0]);
+  const times = (50 * PARALLEL_BYTES) / Array.from({ length: 50 }, (_, at) => 1_000 + EPOCHS - at).reduce((a, b) => a + b);
+  check("how often as much data-parallel training sends", (await text("#saved"))[0].includes(`, ${+times.toPrecision(4)} times as much`), (await text("#saved"))[0]);
   equal("name of the run", (await text("#run"))[0], `${status.run.name} · ${status.run.id.slice(0, 8)}`);
   const rows = await page.$$eval("#members tr", (rows) => rows.map((row) => [row.cells[0].title, row.cells[3].textContent.replace(/\D/g, "")]));
   equal("peers and their epochs", Object.fromEntries(rows), Object.fromEntries(Object.entries(status.peers).map(([name, peer]) => [name, String(peer.epochs)])));

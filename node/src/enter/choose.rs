@@ -12,10 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use intellect_model::Device;
 use intellect_protocol::base::id::RunId;
 use tokio::time::sleep;
 
 use super::EnterError;
+use super::needs::{Needs, fetched_bytes, update_bytes};
 use crate::config::{Local, RunPrefix};
 use crate::figures;
 use crate::manifest::Manifest;
@@ -98,13 +100,25 @@ pub(crate) async fn from_network(
 /// Reports the chosen run, with the key that signed it: a person compares it with what the
 /// organiser said.
 fn report(manifest: &Manifest, from: String, console: &Console) {
-    let Manifest { run, id, .. } = manifest;
+    let Manifest { run, work, id, .. } = manifest;
     let signed = &run.organiser.hex()[..8];
     console.say(&format!("run {id} \"{}\", signed by {signed}", run.name));
     let (name, organiser) = (run.name.clone(), Hex::from(run.organiser));
-    let parameters = manifest.work.model.parameter_count();
     let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
-    let event = events::Event::Manifest { name, organiser, from, parameters, stop_tokens };
+    // Of a machine that joins nothing is known: the least that any needs without a GPU.
+    let needs = Needs::of(run, work, 1, Device::Cpu);
+    let event = events::Event::Manifest {
+        name,
+        organiser,
+        from,
+        parameters: work.model.parameter_count(),
+        stop_tokens,
+        step_tokens: work.tokens_per_step(),
+        memory_bytes: needs.memory,
+        disk_bytes: needs.disk.saturating_add(fetched_bytes(work)),
+        // A ring of n moves 2(n − 1)/n of an update through each line.
+        epoch_bytes: update_bytes(run, work).saturating_mul(2),
+    };
     console.emit(None, event);
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use intellect_model::{Device, train};
 
 use super::error::{EnterError, Shortage};
-use super::needs::{Needs, update_bytes};
+use super::needs::{Needs, fetched_bytes, update_bytes};
 use crate::config::Local;
 use crate::manifest::Manifest;
 use crate::tell::Console;
@@ -130,8 +130,7 @@ impl Free {
 
 /// Bytes of data that the run's folder has to hold, where the user names no files.
 fn folder_bytes(local: &Local, manifest: &Manifest) -> u64 {
-    let data = &manifest.work.data;
-    let all: u64 = data.source.files().iter().map(|file| file.bytes).sum();
-    let fetches = data.is_fetched() && local.options.data.is_empty() && all <= local.fetch_data;
+    let all = fetched_bytes(&manifest.work);
+    let fetches = local.options.data.is_empty() && all <= local.fetch_data;
     if fetches { all } else { 0 }
 }

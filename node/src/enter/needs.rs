@@ -48,6 +48,12 @@ pub(crate) fn update_bytes(run: &Run, work: &Work) -> u64 {
     run.ring.codec.encoded_bytes(elements) as u64
 }
 
+/// Bytes of data that a node without any file of the run fetches; 0 where nobody hands the files out.
+pub(crate) fn fetched_bytes(work: &Work) -> u64 {
+    let files = work.data.source.files();
+    if work.data.is_fetched() { files.iter().map(|file| file.bytes).sum() } else { 0 }
+}
+
 /// What the program needs for any model: a node with 0.1 M parameters had a peak of 37 MB (2026-11).
 const PROGRAM_BYTES: u64 = 30_000_000;
 

@@ -145,6 +145,14 @@ pub(crate) enum Event {
         parameters: u64,
         /// Committed tokens at which the run is finished; `null` if it has no end.
         stop_tokens: Option<u64>,
+        /// Tokens of one inner step of a peer.
+        step_tokens: u64,
+        /// Bytes of memory that a node takes, where a CPU trains one sequence at a time.
+        memory_bytes: u64,
+        /// Bytes of disk that a node takes, with the data that it fetches.
+        disk_bytes: u64,
+        /// The most bytes that a ring sends and receives through one line in an epoch.
+        epoch_bytes: u64,
     },
     /// A state is being fetched from other peers.
     Sync {

@@ -32,6 +32,13 @@ export function ticks(low, high, count) {
   return out;
 }
 
+/** Powers of ten between two numbers above 0. */
+function powers(low, high) {
+  const out = [];
+  for (let at = 10 ** Math.ceil(Math.log10(low)); at <= high; at *= 10) out.push(at);
+  return out;
+}
+
 /** Moments between two, in Unix milliseconds: whole seconds, minutes, hours or days where the reader is. */
 export function moments(low, high, count) {
   const rough = (high - low) / Math.max(1, count);
@@ -172,18 +179,20 @@ export class Chart {
       .flatMap((x) => [x[0], x[x.length - 1]]).filter(Number.isFinite);
     const [x0, x1] = this.view ?? [Math.min(...ends), Math.max(...ends)];
     let y0 = Infinity, y1 = -Infinity;
+    // Nothing has no place on a scale of powers.
+    const above = this.log && this.options.zero;
     for (const one of this.series) {
       if (one.aside) continue;
       const xs = one.x ?? this.x;
       for (const part of [one.min, one.max, one.y]) {
         part?.forEach((y, at) => {
-          if (y === null || y === undefined || xs[at] < x0 || xs[at] > x1) return;
+          if (y === null || y === undefined || (above && y <= 0) || xs[at] < x0 || xs[at] > x1) return;
           y0 = Math.min(y0, y); y1 = Math.max(y1, y);
         });
       }
     }
     if (!(y1 >= y0)) [y0, y1] = [0, 1];
-    if (this.options.zero) y0 = 0;
+    if (this.options.zero && !above) y0 = 0;
     const log = this.log && y0 > 0;
     if (log) [y0, y1] = [y0 * 0.97, y1 * 1.03];
     else {
@@ -209,7 +218,8 @@ export class Chart {
     pen.fillStyle = this.color("muted");
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    for (const y of ticks(area.y0, area.y1, area.height / (this.options.bars ? 26 : 44))) {
+    const up = area.log && area.y1 > 20 * area.y0 ? powers : ticks;
+    for (const y of up(area.y0, area.y1, area.height / (this.options.bars ? 26 : 44))) {
       if (area.log && y <= 0) continue;
       const at = Math.round(this.py(y)) + 0.5;
       pen.beginPath(); pen.moveTo(area.left, at); pen.lineTo(area.left + area.width, at); pen.stroke();

@@ -43,6 +43,7 @@ const PARTS = [
 const TRAFFIC = [
   { name: "sent", key: "sent_bytes", color: "blue" },
   { name: "received", key: "received_bytes", color: "teal" },
+  { name: "sent by data-parallel training", key: "parallel_bytes", color: "amber", width: 1.4, dash: [6, 5] },
 ];
 const STRIP = 50;
 const AGREES = {
@@ -110,8 +111,14 @@ function charts() {
   times.set(recent.epoch, shown);
   key($("times-key"), shown, true);
   const moved = series(TRAFFIC, past);
+  // The two are far apart.
+  traffic.log = Boolean(past.columns.parallel_bytes);
   traffic.set(past.epoch, moved);
   key($("traffic-key"), moved);
+  const [sent, parallel] = ["sent_bytes", "parallel_bytes"].map((name) => recent.columns[name]?.reduce((sum, n) => sum + n, 0));
+  $("saved").hidden = !(sent > 0 && parallel > 0);
+  $("saved").textContent = $("saved").hidden ? "" : `In the last ${recent.epoch.length === 1 ? "epoch" : `${recent.epoch.length} epochs`} this node sent ${bytes(sent)}. `
+    + `Data-parallel training would have sent ${bytes(parallel)} for the same steps, ${short(parallel / sent)} times as much.`;
 }
 
 /** What the charts have to follow: the last commit, and what was measured after it. */
@@ -324,9 +331,9 @@ function show(text) {
   $("line").textContent = `intellect-node --bootstrap ${node.entrance ?? "ADDRESS"}${run.id ? ` --run ${run.id.slice(0, 8)}` : ""}`;
   const from = node.entrance ? "The address is this node's own, where anybody can dial it."
     : "ADDRESS is in the line that the run's organiser hands out; events do not name it.";
-  $("needs").textContent = `${from}${
-    run.parameters ? ` The model has ${whole(run.parameters)} parameters: a joining machine says at its start how much memory and disk that takes.` : ""}${
-    node.version ? ` This node runs version ${node.version}.` : ""}`;
+  const needs = Number.isFinite(run.memory_bytes) && `A machine that joins needs ${bytes(run.memory_bytes)} of memory, where a CPU trains, and ${
+    bytes(run.disk_bytes)} of disk; an epoch sends and receives at most ${bytes(run.epoch_bytes)} each.`;
+  $("needs").textContent = [needs, from, node.version && `This node runs version ${node.version}.`].filter(Boolean).join(" ");
   verdict(); tiles(); ring(); members(); agree(); news();
   if (newest() !== asked) load();
 }

@@ -6,7 +6,7 @@
 //! in a long chart. A row stands for a power of two of epochs, and only the last one may stand for
 //! fewer.
 //!
-//! With 15 columns a row has under 250 bytes, so the past of a run takes at most 4 MB, and a file
+//! With 16 columns a row has under 250 bytes, so the past of a run takes at most 4 MB, and a file
 //! of any length is read in time in proportion to it. A chart asks for fewer rows still, which
 //! `History::columns` merges for the answer.
 
@@ -175,6 +175,7 @@ impl History {
             number(picture.node.measured(sync)),
             number(picture.node.measured(head.sent_bytes)),
             number(picture.node.measured(head.received_bytes)),
+            cell(parallel_bytes(picture)),
             // The held-out loss, its floor and its error come later, by `Evaluated`.
             cell(None),
             cell(None),
@@ -277,6 +278,18 @@ impl Cell {
     }
 }
 
+/// What each member of the last ring would have sent in data-parallel training, which adds the gradients up after
+/// each step: a ring of n moves 2(n − 1)/n of 4 bytes a parameter through each line. The steps are those that a
+/// member had in the mean. `None` before the manifest has named the tokens of a step.
+fn parallel_bytes(picture: &Picture) -> Option<f64> {
+    let (parameters, step) = picture.run.parameters.zip(picture.run.step_tokens)?;
+    let members = picture.ring.len() as f64;
+    let tokens: f64 = picture.ring.iter().map(|seat| seat.tokens as f64).sum();
+    let steps = tokens / (members * step as f64);
+    let bytes = steps * 2.0 * (members - 1.0) / members * 4.0 * parameters as f64;
+    Some(bytes).filter(|bytes| bytes.is_finite())
+}
+
 /// A cell of one epoch, in which least, greatest and last are the same.
 fn cell(number: Option<f64>) -> Cell {
     let number = number.map_or(f32::NAN, |number| number as f32);
@@ -299,7 +312,7 @@ fn joined(rows: &[Row], size: usize) -> Vec<Row> {
 
 /// The columns in their order, as `/history` names them. Times are milliseconds, losses nats per token.
 /// A row is made in this order too (`commit`), with the last three empty.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
     "loss",
     "members",
     "attempt",
@@ -312,17 +325,18 @@ const COLUMNS: [&str; 15] = [
     "sync_ms",
     "sent_bytes",
     "received_bytes",
+    "parallel_bytes",
     "held_out",
     "floor",
     "held_out_error",
 ];
 /// The place in `COLUMNS` of the held-out loss. It comes after its row, by `Evaluated` and not with
 /// the commit.
-const HELD_OUT: usize = 12;
+const HELD_OUT: usize = 13;
 /// The place of the entropy of the source, which comes with the held-out loss.
-const FLOOR: usize = 13;
+const FLOOR: usize = 14;
 /// The place of the standard error of the held-out loss.
-const ERROR: usize = 14;
+const ERROR: usize = 15;
 /// Epochs that are kept without merging any.
 pub(crate) const ROWS_MAX: usize = 16_384;
 /// Marks that are kept, the newest ones.
@@ -434,6 +448,27 @@ mod tests {
         let shown = history.columns(0, u64::MAX, 100);
         assert_eq!(shown.numbers("held_out"), [None, Some(2.0), None]);
         assert_eq!(shown.numbers("held_out_error"), [None, Some(0.5), None]);
+    }
+
+    /// Two members with three steps of ten tokens each, of a model of seven parameters: half of a gradient there,
+    /// and half back.
+    #[test]
+    fn data_parallel_training_sends_a_gradient_for_each_step() {
+        let mut picture = Picture::default();
+        picture.take(&line(
+            r#""event":"manifest","name":"n","organiser":"o","parameters":7,"step_tokens":10"#,
+            0,
+        ));
+        let commit = r#""event":"committed","attempt":1,"members":["me","b","v"],"weights":[20,40,0],"state":"s",
+            "update":"u","tokens":60,"loss":2,"sync_ms":0,"sent_bytes":1,"received_bytes":1,"forkable_since":null"#;
+        let mut history = History::default();
+        for epoch in 1..=2 {
+            picture.take(&line(commit, epoch));
+            history.take(&line(commit, epoch), &picture);
+            picture.run.step_tokens = None;
+        }
+        let shown = history.columns(0, u64::MAX, 9).numbers("parallel_bytes");
+        assert_eq!(shown, [Some(84.0), None]);
     }
 
     proptest! {

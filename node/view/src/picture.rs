@@ -21,6 +21,7 @@ pub(crate) mod notice;
 mod pace;
 mod peers;
 mod public;
+mod run;
 pub(crate) mod times;
 mod waiting;
 
@@ -38,6 +39,7 @@ pub(crate) use node::Node;
 use notice::notice;
 use pace::Pace;
 pub(crate) use peers::Peer;
+use run::Run;
 use times::{Marks, Times};
 pub(crate) use waiting::Waiting;
 
@@ -96,21 +98,6 @@ pub struct Source {
     pub speed: f64,
     /// Whether the last record has been taken.
     pub ended: bool,
-}
-
-/// The settings that the events name. Each is `None` until one has said it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Run {
-    /// The RunId in hex, which every record has once a run is chosen.
-    pub(crate) id: Option<Text>,
-    /// The name that the organiser has given it; not unique.
-    pub(crate) name: Option<Text>,
-    /// The key that signed the manifest, in hex.
-    pub(crate) organiser: Option<Text>,
-    /// The number of parameters of its model.
-    pub(crate) parameters: Option<u64>,
-    /// Committed tokens at which the run is finished; `None` also if it has no end.
-    pub(crate) stop_tokens: Option<u64>,
 }
 
 /// The last epoch that this node committed in this file: 0 until the first, even if it caught up.
@@ -325,12 +312,7 @@ impl Picture {
                 let (reason, text, cure) = (reason.clone(), text.clone(), cure.clone());
                 self.waiting = Some(Waiting { reason, text, cure, t_ms });
             }
-            Event::Manifest { name, organiser, parameters, stop_tokens } => {
-                self.run.parameters = parameters.or(self.run.parameters);
-                self.run.stop_tokens = *stop_tokens;
-                self.run.name = Some(name.clone());
-                self.run.organiser = Some(organiser.clone());
-            }
+            Event::Manifest(settings) => self.run.learn(settings),
             &Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, rate } => {
                 self.phase(Phase::Fetching, t_ms);
                 let (from_epoch, to_epoch) = (Some(from_epoch), Some(to_epoch));

@@ -129,17 +129,7 @@ pub enum Event {
         count: u64,
     },
     /// The settings of the run are verified.
-    Manifest {
-        /// The name of the run, as the organiser chose it.
-        name: Text,
-        /// The key that signed the manifest, in 64 hex digits.
-        organiser: Text,
-        /// The number of the model's parameters. A file of an older program has none.
-        parameters: Option<u64>,
-        /// Committed tokens at which the run is finished; `None` if it has no end, and in a file of
-        /// an older program.
-        stop_tokens: Option<u64>,
-    },
+    Manifest(Box<Settings>),
     /// A later state is being fetched. The bytes are those of the fetch so far, and of all of it.
     Sync {
         /// The epoch of the node's own state.
@@ -344,6 +334,27 @@ pub struct Commit {
     pub vote_ms: Option<u64>,
     /// From the certificate to the new state.
     pub apply_ms: Option<u64>,
+}
+
+/// The settings of a run, and what it needs of a machine. A file of an older program has only the first two.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    /// The name of the run, as the organiser chose it.
+    pub name: Text,
+    /// The key that signed the manifest, in 64 hex digits.
+    pub organiser: Text,
+    /// The number of the model's parameters.
+    pub parameters: Option<u64>,
+    /// Committed tokens at which the run is finished; `None` also if it has no end.
+    pub stop_tokens: Option<u64>,
+    /// Tokens of one inner step of a peer.
+    pub step_tokens: Option<u64>,
+    /// Bytes of memory that a node takes, where a CPU trains one sequence at a time.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of disk that a node takes, with the data that it fetches.
+    pub disk_bytes: Option<u64>,
+    /// The most bytes that a ring sends and receives through one line in an epoch.
+    pub epoch_bytes: Option<u64>,
 }
 
 /// Where another peer is, as its newest heartbeat says, and the way to it.

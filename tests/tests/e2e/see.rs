@@ -86,6 +86,9 @@ fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
     assert_eq!(seen["head"]["state"], commit["state"]);
     assert_eq!(seen["head"]["times"]["train"], commit["train_ms"]);
     assert_eq!(seen["source"]["live"], true);
+    for need in ["memory_bytes", "disk_bytes", "epoch_bytes", "step_tokens"] {
+        assert!(seen["run"][need].as_u64() > Some(0), "{need}");
+    }
     let other = two.wait_for(PATIENCE, |event| event["event"] == "committed").unwrap();
     let other = other["peer"].as_str().unwrap();
     // The first event may be older than the connection: a heartbeat also comes by way of others.
@@ -219,6 +222,7 @@ fn a_simulation_is_seen_on_its_page() {
     assert_eq!((&seen["head"]["epoch"], &seen["run"]["name"]), (&3.into(), &"sim".into()));
     assert!(seen["agreement"]["compared"].as_u64() >= Some(3), "{seen}");
     assert_eq!(seen["agreement"]["differing"], 0);
+    assert_eq!(seen["agreement"]["epochs"][0][1], true);
     sim.interrupt().unwrap();
     sim.wait(PATIENCE).unwrap().expect_success().unwrap();
 }

@@ -127,6 +127,20 @@ fn member(who: PeerName) -> Event {
     Event::Member { who, head: 5, phase, ready: 6, rtt_ms, send_rate, link, loss, version }
 }
 
+fn manifest() -> Event {
+    Event::Manifest {
+        name: "name".to_owned(),
+        organiser: Digest([0xab; 32]).into(),
+        from: "from".to_owned(),
+        parameters: 9,
+        stop_tokens: Some(9),
+        step_tokens: 1,
+        memory_bytes: 2,
+        disk_bytes: 3,
+        epoch_bytes: 4,
+    }
+}
+
 fn evaluated() -> Event {
     let (loss, error, excess) = (Some(2.5), Some(0.5), Some(1.5));
     let (floor, unigram, bigram) = (Some(1.0), Some(2.0), Some(1.5));
@@ -167,13 +181,7 @@ fn every() -> Vec<Event> {
         Event::PeerLost { who: who.clone(), cause: text() },
         member(who.clone()),
         Event::Strangers { count: 2 },
-        Event::Manifest {
-            name: text(),
-            organiser: hex(),
-            from: text(),
-            parameters,
-            stop_tokens: Some(9),
-        },
+        manifest(),
         Event::Sync { from_epoch, to_epoch, have_bytes, want_bytes, donors: names(), rate },
         Event::Data { file: hex(), have_bytes, want_bytes, donors: names(), rate },
         Event::CaughtUp { state: hex(), tokens: 9 },

@@ -70,7 +70,7 @@ pub(super) fn notice(event: &Event) -> Option<(&'static str, String)> {
         Event::Listening { .. }
         | Event::Member(_)
         | Event::Ring(_)
-        | Event::Manifest { .. }
+        | Event::Manifest(_)
         | Event::Sync { .. }
         | Event::Data { .. }
         | Event::Ready { .. }
