@@ -39,6 +39,9 @@ export async function run(folder) {
   for (const who of names.slice(1)) {
     await write(`${JSON.stringify({ event: "peer-found", who, direct: true, t_ms: BEGAN + 1, peer: names[0], run: hex(7) })}\n`);
   }
+  const said = { t_ms: BEGAN + 2, peer: names[0], run: hex(7) };
+  await write(`${JSON.stringify({ event: "reachability", state: "open", addresses: ["/ip4/203.0.113.7/tcp/4001"], ...said })}\n`);
+  await write(`${JSON.stringify({ event: "aborted", attempt: 1, phase: "reduce", reason: "made up", epoch: 1, ...said })}\n`);
   for (let epoch = 1; epoch <= EPOCHS; epoch += 1) {
     const t = BEGAN + epoch * 10_000;
     const members = rings[epoch % PEERS];

@@ -137,6 +137,9 @@ async function longRun(browser) {
   const at = history.epoch.indexOf(Number(/epoch (\d+)/.exec(tip)?.[1]));
   check("the value under the pointer is that of /history", at > 0 && tip.includes(history.columns.loss[at].toFixed(4)), tip.split("\n").join(" | "));
 
+  const first = ["#verdict", ".loss", ".progress", ".times", ".join"];
+  const feet = await page.evaluate((all) => all.map((one) => Math.ceil(document.querySelector(one).getBoundingClientRect().bottom + scrollY)), first);
+  check("the first five are on one screen of 1280 × 720", feet.every((foot) => foot <= 720), feet.join(", "));
   const text = (selector) => page.locator(selector).allTextContents();
   equal("verdict", (await text("#sentence"))[0], status.verdict.sentence);
   const needs = "needs 42 MB of memory, where a CPU trains, and 12 MB of disk; an epoch sends and receives at most 190 kB each";
@@ -172,11 +175,16 @@ async function longRun(browser) {
   shown.end();
 }
 
-/** Prometheus's own checker, where it is installed. */
+/** Each metric of the table has a sample, and Prometheus's own checker is content: where it is installed, and always in CI. */
 async function metrics(url) {
   const input = await (await fetch(`${url}metrics`)).text();
+  const table = readFileSync("node/view/src/metrics.rs", "utf8").matchAll(/^ {4}\("(\w+)", "/gm);
+  const names = Array.from(table, ([, name]) => name);
+  check("/metrics: the table is read", names.length > 20, names.length);
+  equal("/metrics: no metric of the table lacks a sample", names.filter((name) => !input.includes(`\nintellect_${name}{`)), []);
   const done = spawnSync("promtool", ["check", "metrics"], { input, encoding: "utf8" });
-  if (done.error) console.log("skipped: no promtool (Debian's package prometheus), so /metrics was not checked");
+  if (done.error && process.env.CI) check("promtool is there (Debian's package prometheus)", false, done.error.message);
+  else if (done.error) console.log("skipped: no promtool (Debian's package prometheus), so /metrics was not checked");
   else check("promtool finds nothing in /metrics", done.status === 0 && done.stderr === "", `${done.stdout}${done.stderr}`.trim());
 }
 

@@ -179,7 +179,7 @@ export class Chart {
       .flatMap((x) => [x[0], x[x.length - 1]]).filter(Number.isFinite);
     const [x0, x1] = this.view ?? [Math.min(...ends), Math.max(...ends)];
     let y0 = Infinity, y1 = -Infinity;
-    // Nothing has no place on a scale of powers.
+    // A logarithmic scale has no place for 0.
     const above = this.log && this.options.zero;
     for (const one of this.series) {
       if (one.aside) continue;

@@ -111,7 +111,7 @@ function charts() {
   times.set(recent.epoch, shown);
   key($("times-key"), shown, true);
   const moved = series(TRAFFIC, past);
-  // The two are far apart.
+  // What was sent and what would have been are powers of ten apart.
   traffic.log = Boolean(past.columns.parallel_bytes);
   traffic.set(past.epoch, moved);
   key($("traffic-key"), moved);
