@@ -55,8 +55,8 @@ pub enum ReplayError {
         #[source]
         cause: io::Error,
     },
-    /// No line of a file is an event, or none of its first thousand: another kind of file was
-    /// named.
+    /// No line of a file is an event, or none in its first thousand lines or 64 MiB: another kind
+    /// of file was named.
     #[error("{} is no events file: no line that it begins with is an event; a node writes one with --events", .0.display())]
     Foreign(PathBuf),
     /// There is nothing in a file that does not grow. With `follow` it may still come.
@@ -81,6 +81,8 @@ struct Tape {
     line: Vec<u8>,
     /// Whether the rest of a line that is too long is being passed over.
     passing: bool,
+    /// How many bytes of the file were read so far.
+    read_bytes: u64,
     /// The next record with its line; `None` at the end of what is in the file now.
     next: Option<(Record, String)>,
     /// What was in this file. `cut` is not counted here, but from what is left in `line`.
@@ -208,15 +210,14 @@ impl Tape {
     fn open(path: &Path) -> io::Result<Self> {
         let reader = BufReader::with_capacity(READ_BYTES, File::open(path)?);
         let (path, tally) = (path.to_owned(), Tally::default());
-        Ok(Self { path, reader, line: Vec::new(), passing: false, next: None, tally })
+        let line = Vec::new();
+        Ok(Self { path, reader, line, passing: false, read_bytes: 0, next: None, tally })
     }
 
-    /// Reads on until there is a record, or the file has no more. A file that begins with
-    /// [`FOREIGN_LINES`] lines without an event is given up, so that a large file of another kind
-    /// is not read through.
+    /// Reads on until there is a record, or the file has no more.
     fn fill(&mut self) -> Result<(), ReplayError> {
         while self.next.is_none() {
-            if !self.read_line().map_err(|cause| read(&self.path, cause))? {
+            if !self.read_line()? {
                 return Ok(());
             }
             let line = std::mem::take(&mut self.line);
@@ -231,29 +232,34 @@ impl Tape {
                 }
                 None => self.tally.skipped += 1,
             }
-            if self.tally.events == 0 && self.tally.skipped >= FOREIGN_LINES {
-                return Err(ReplayError::Foreign(self.path.clone()));
-            }
         }
         Ok(())
     }
 
     /// Whether a whole line is there, in `self.line`. A part of one stays for the next call. The
     /// rest of a line that is too long is passed over without being kept.
-    fn read_line(&mut self) -> io::Result<bool> {
+    ///
+    /// A file that begins with [`FOREIGN_LINES`] lines or [`FOREIGN_BYTES`] without an event is given up, so that a large
+    /// file of another kind is not read through. It may have no line break at all.
+    fn read_line(&mut self) -> Result<bool, ReplayError> {
         loop {
-            let read = self.reader.fill_buf()?;
-            if read.is_empty() {
+            let enough = self.tally.skipped >= FOREIGN_LINES || self.read_bytes >= FOREIGN_BYTES;
+            if self.tally.events == 0 && enough {
+                return Err(ReplayError::Foreign(self.path.clone()));
+            }
+            let block = self.reader.fill_buf().map_err(|cause| read(&self.path, cause))?;
+            if block.is_empty() {
                 return Ok(false);
             }
-            let end = read.iter().position(|byte| *byte == b'\n');
-            let part = &read[..end.map_or(read.len(), |at| at + 1)];
+            let end = block.iter().position(|byte| *byte == b'\n');
+            let part = &block[..end.map_or(block.len(), |at| at + 1)];
             let used = part.len();
             self.passing |= self.line.len() + used > LINE_BYTES;
             if !self.passing {
                 self.line.extend_from_slice(part);
             }
             self.reader.consume(used);
+            self.read_bytes += used as u64;
             if end.is_some() {
                 if std::mem::take(&mut self.passing) {
                     self.line.clear();
@@ -275,6 +281,8 @@ fn read(path: &Path, cause: io::Error) -> ReplayError {
 pub const LINE_BYTES: usize = 256 << 10;
 /// Lines without an event at the beginning of a file after which it is no events file.
 const FOREIGN_LINES: u64 = 1_000;
+/// Bytes without an event at the beginning of a file after which it is none either.
+const FOREIGN_BYTES: u64 = 64 << 20;
 /// How much of a file is read at a time; a longer line takes several reads.
 const READ_BYTES: usize = 128 << 10;
 /// The longest pause in a file that is played as it was: a night of silence is not replayed.
@@ -286,7 +294,10 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write as _, sync::mpsc};
+    use std::{
+        io::{Seek as _, SeekFrom, Write as _},
+        sync::mpsc,
+    };
 
     use super::*;
 
@@ -320,6 +331,32 @@ mod tests {
         assert!(matches!(play(&"a b\n".repeat(5_000)), Err(ReplayError::Foreign(_))));
         let missing = Player::open(&[PathBuf::from("/nowhere/at/all")], false);
         assert!(matches!(missing, Err(ReplayError::Read { .. })));
+    }
+
+    #[test]
+    fn a_huge_file_without_line_breaks_is_given_up() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(10 << 30).unwrap();
+        let mut tape = Tape::open(file.path()).unwrap();
+        assert!(matches!(tape.fill(), Err(ReplayError::Foreign(_))));
+        assert!(tape.read_bytes < FOREIGN_BYTES + LINE_BYTES as u64, "{}", tape.read_bytes);
+        assert!(tape.line.capacity() <= 2 * LINE_BYTES, "{}", tape.line.capacity());
+    }
+
+    /// As a file system leaves a file behind when the power fails.
+    #[test]
+    fn a_huge_line_between_events_is_passed_over() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "{EVENT}").unwrap();
+        file.as_file().set_len(2 * FOREIGN_BYTES).unwrap();
+        file.as_file().seek(SeekFrom::End(0)).unwrap();
+        writeln!(file, "\n{EVENT}").unwrap();
+        let mut tape = Tape::open(file.path()).unwrap();
+        for _ in 0..2 {
+            tape.fill().unwrap();
+            assert_eq!(tape.next.take().unwrap().1, EVENT);
+        }
+        assert_eq!(tape.tally, Tally { events: 2, skipped: 1, cut: 0 });
     }
 
     #[test]
