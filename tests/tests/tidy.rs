@@ -482,6 +482,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "node/src/readers.rs",
             "node/src/tui.rs",
             "node/src/sim/show.rs",
+            "tests/src/bin/panicking.rs",
         ],
     ),
     ("axum", &["node/view/src/page", "node/src/tools/serve/"]),

@@ -118,6 +118,8 @@ pub fn run(
             thread::sleep(DRAW_EVERY);
         }
     }
+    // Else the program could end before the panic has said anything.
+    wait_until(|| TOLD.load(Ordering::Relaxed));
     Ok(Ended::Panicked)
 }
 
@@ -174,35 +176,47 @@ fn wish(event: &Event) -> Wish {
 /// A panic of any thread ends the screen. The hook that ratatui sets restores the terminal first, and what the panic says
 /// would else be drawn over.
 fn end_at_a_panic() {
+    TOLD.store(false, Ordering::Relaxed);
     let next = panic::take_hook();
     panic::set_hook(Box::new(move |panicked| {
         PANICKED.store(true, Ordering::Relaxed);
         // A drawing that has begun goes on the screen that is left next. The thread that draws may be the one that panics:
         // then nobody waits for long.
-        let patience = Instant::now() + DRAWING_MAX;
-        while DRAWING.try_lock().is_err() && Instant::now() < patience {
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(|| DRAWING.try_lock().is_ok());
         next(panicked);
+        TOLD.store(true, Ordering::Relaxed);
     }));
 }
 
-/// Gives the terminal back when it is dropped. A panic does it earlier, by the hook that ratatui sets.
+/// Waits until a condition holds, for at most [`PANIC_MAX`].
+fn wait_until(holds: impl Fn() -> bool) {
+    let patience = Instant::now() + PANIC_MAX;
+    while !holds() && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Gives the terminal back when it is dropped. A panic does it earlier, by the hook that ratatui sets. A second time
+/// would move the cursor back to where the screen began, and what the panic said would be written over.
 struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
-        let _ = ratatui::try_restore();
+        if !TOLD.load(Ordering::Relaxed) {
+            // A terminal that is gone needs nothing.
+            let _ = ratatui::try_restore();
+        }
     }
 }
 
 /// Whether any thread has panicked since a screen was opened.
 static PANICKED: AtomicBool = AtomicBool::new(false);
+/// Whether the terminal of this screen was given back at a panic, and has what the panic said.
+static TOLD: AtomicBool = AtomicBool::new(false);
 /// It is locked while something is drawn.
 static DRAWING: Mutex<()> = Mutex::new(());
-/// A panic waits so long for a drawing to end.
-const DRAWING_MAX: Duration = Duration::from_millis(500);
+/// A panic waits so long for a drawing to end, and the screen for what a panic says.
+const PANIC_MAX: Duration = Duration::from_millis(500);
 /// The longest wait for a key, after which the picture is looked at again.
 const DRAW_EVERY: Duration = Duration::from_millis(250);
 

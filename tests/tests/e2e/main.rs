@@ -39,6 +39,7 @@ mod shared;
 mod silent;
 mod sleep;
 mod train;
+mod tui;
 mod twins;
 mod watch;
 
