@@ -158,6 +158,7 @@ impl Observations {
                 sync_ms,
                 sent_bytes,
                 received_bytes,
+                times,
                 ..
             } => {
                 peer.sent_bytes += sent_bytes;
@@ -169,7 +170,7 @@ impl Observations {
                 }
                 let entry = self.epochs.entry(epoch).or_default();
                 let branch = entry.branch(epoch, state, &mut self.fresh);
-                let share = Share { loss, sync_ms, sent_bytes, received_bytes };
+                let share = Share { loss, sync_ms, sent_bytes, received_bytes, times };
                 branch.commit(index, share, attempt, record.t_ms, &members, &weights);
                 branch.follow(parent);
                 let tokens = branch.tokens();

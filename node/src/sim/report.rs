@@ -1,7 +1,7 @@
-//! Everything that a simulation found out: `report.json` for programs, `epochs.csv` for statistics,
-//! `report.html` for people.
+//! Everything that a simulation found out: `report.json` for programs, `epochs.csv` and `steps.csv`
+//! for statistics, `report.html` for people.
 //!
-//! All three are written once, at the end, also of a simulation that failed or was interrupted. The
+//! All of them are written once, at the end, also of a simulation that failed or was interrupted. The
 //! page is made from `report.json`, so that nothing is in it that a program could not read too.
 //! docs/FORMATS.md has the keys.
 
@@ -39,7 +39,7 @@ pub(super) struct Findings<'a> {
     pub(super) measured: &'a Measured,
 }
 
-/// Writes `report.json`, `epochs.csv` and `report.html` into the folder of the simulation.
+/// Writes `epochs.csv`, `steps.csv`, `report.json` and `report.html` into the folder of the simulation.
 /// `weights` is the digest of the last ones, and `wall` how long the processes ran.
 ///
 /// # Errors
@@ -51,9 +51,10 @@ pub(super) fn write(
     weights: Option<String>,
     wall: Duration,
 ) -> io::Result<()> {
-    let Closed { observations, started_ms, .. } = found.closed;
+    let Closed { observations, started_ms, done, .. } = found.closed;
     let rows = rows(observations, found.evaluations, *started_ms, plan.peers);
     csv::write(&plan.folder.join("epochs.csv"), &rows, plan.peers)?;
+    csv::write_steps(&plan.folder.join("steps.csv"), done, *started_ms)?;
     let mut report = origin.told(plan);
     if let (Some(all), Value::Object(more)) = (report.as_object_mut(), told(plan, found, &rows)) {
         all.extend(more);

@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::name::{Hex, PeerName};
+use crate::{
+    name::{Hex, PeerName},
+    tell::events::Times,
+};
 
 use super::Epoch;
 
@@ -39,6 +42,8 @@ pub(in crate::sim) struct Share {
     pub(in crate::sim) sent_bytes: u64,
     /// Bulk bytes that it received for it.
     pub(in crate::sim) received_bytes: u64,
+    /// Where its time of the epoch went.
+    pub(in crate::sim) times: Times,
 }
 
 impl Branch {

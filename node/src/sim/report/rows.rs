@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::name::PeerName;
+use crate::{name::PeerName, tell::events::Times};
 
 use crate::sim::{
     observations::{
@@ -62,6 +62,9 @@ pub(super) struct PeerRow {
     pub(super) sent_bytes: Option<u64>,
     /// Bulk bytes that it received for the epoch.
     pub(super) received_bytes: Option<u64>,
+    /// Where its time of the epoch went; all is absent if it was not Ready in the epoch.
+    #[serde(flatten)]
+    pub(super) times: Times,
 }
 
 /// All rows, by epoch and then by lineage. A measurement belongs to the row whose state it is of:
@@ -113,6 +116,7 @@ fn shares(observations: &Observations, branch: &Branch, peers: usize) -> Vec<Pee
             row.sync_ms = Some(share.sync_ms);
             row.sent_bytes = Some(share.sent_bytes);
             row.received_bytes = Some(share.received_bytes);
+            row.times = share.times;
         }
     }
     rows
