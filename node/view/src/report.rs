@@ -66,6 +66,8 @@ struct Conditions {
 #[derive(Debug, Deserialize)]
 struct Provenance {
     version: Text,
+    /// The commit of its sources; `None` unless the build has named it.
+    commit: Option<Text>,
     date: Text,
     /// What was typed, word by word.
     command: List<Text>,
@@ -266,6 +268,7 @@ impl Report {
             ("last state", state.map_or_else(String::new, Text::to_string)),
             ("last weights", results.weights.as_ref().map_or_else(String::new, Text::to_string)),
             ("version", origin.version.to_string()),
+            ("commit", origin.commit.as_ref().map_or_else(String::new, Text::to_string)),
             ("command", commands.join(" ")),
             ("machine", format!("{}, {} cores", origin.machine.cpu, origin.machine.cores)),
             ("date", origin.date.to_string()),

@@ -33,6 +33,8 @@ impl Origin {
         let manifest: Option<Value> = toml::from_str(&plan.manifest.text).ok();
         json!({
             "version": env!("CARGO_PKG_VERSION"),
+            // Only a build of a release names it.
+            "commit": option_env!("INTELLECT_COMMIT"),
             "command": self.command,
             "date": utc(self.began_ms / 1_000),
             "machine": { "cpu": cpu(), "cores": os::cores(), "system": std::env::consts::OS },

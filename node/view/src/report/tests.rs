@@ -17,7 +17,7 @@ fn report(seed: u64, losses: &[Option<f64>]) -> Value {
         })
     };
     json!({
-        "run": "r", "seed": seed, "version": "1", "date": "today", "command": ["sim", "--out", "a b"],
+        "run": "r", "seed": seed, "version": "1", "commit": "c0ffee", "date": "today", "command": ["sim", "--out", "a b"],
         "machine": { "cpu": "a cpu", "cores": 2 }, "peers": 3, "threads": 1, "links": "loopback", "parameters": 9,
         "wall_s": 1.5, "succeeded": true, "reasons": [], "weights": null, "held_out": { "before": null, "after": null },
         "entropies": { "uniform": 3.0, "unigram": 2.5, "bigram": null, "floor": 1.75 },
@@ -52,6 +52,8 @@ fn a_page_holds_the_columns_of_its_run_and_nothing_from_elsewhere() {
     assert_eq!(data["runs"][0]["marks"], json!([{ "t_s": 1.5, "text": "kill -9 peer 2" }]));
     assert_eq!(data["settings"][1], json!(["ring.codec", "int8"]));
     assert_eq!(data["mean"], Value::Null);
+    let facts = data["runs"][0]["facts"].as_array().unwrap();
+    assert!(facts.contains(&json!(["commit", "c0ffee"])), "{facts:?}");
     for elsewhere in ["http:", "https:", "src=", "import ", "\nexport ", "/*"] {
         let found =
             html.match_indices(elsewhere).map(|(at, _)| &html[at..(at + 60).min(html.len())]);
