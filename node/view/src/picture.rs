@@ -463,8 +463,8 @@ impl Picture {
             // The file counts from the beginning again, as one does in which a watcher starts again.
             peers::count_again(&mut self.peers);
         }
-        for seat in self.ring.clone() {
-            let peer = self.peer(&seat.peer);
+        for seat in &self.ring {
+            let peer = peers::row(&mut self.peers, &seat.peer);
             peer.epochs += 1;
             peer.tokens = peer.tokens.saturating_add(seat.tokens);
             peer.last_epoch = epoch;
