@@ -139,6 +139,11 @@ impl Discovery {
         }
     }
 
+    /// How many peers are known that answer queries of the table.
+    pub fn servers(&mut self) -> usize {
+        self.kademlia.kbuckets().map(|bucket| bucket.num_entries()).sum()
+    }
+
     /// Records a connection to a peer: a connected provider is more credible than others.
     pub fn connected(&mut self, peer: PeerId) {
         self.kademlia.store_mut().up(peer);

@@ -189,6 +189,12 @@ impl Entries {
         }
     }
 
+    /// Whether there is no entry point, or none has been connected for a while.
+    pub(super) fn are_gone(&self, now: Instant) -> bool {
+        let gone = |since: Instant| now.saturating_duration_since(since) >= GONE_AFTER;
+        self.all.iter().all(|entry| entry.down_since.is_some_and(gone))
+    }
+
     /// The entry points that have not answered for minutes (false), or answer again (true), each
     /// change once.
     pub(super) fn news(&mut self, now: Instant) -> Vec<(Multiaddr, bool)> {
@@ -391,6 +397,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const PUT_OFF: Duration = Duration::from_secs(1);
 /// A bootstrap that starts anew is back before, and was dialled at least four times.
 const SILENT_AFTER: Duration = Duration::from_secs(120);
+/// Each was dialled at least once by then, with the time that a dial may take.
+const GONE_AFTER: Duration = Duration::from_secs(10);
 /// Longer than a dial may take (8 s, see the transport).
 const ASK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Time for the others once one entry point is connected.

@@ -342,6 +342,27 @@ async fn nobody_needs_the_entry_point_after_entering() {
     nodes[3].linked(3).await;
 }
 
+/// No entry point is left that could test who can be dialled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_that_enters_by_a_member_meets_all_others() {
+    // Somewhere on the internet, by a transport that no node has: it is never dialled.
+    let peer = libp2p::PeerId::random();
+    let gone: Multiaddr = format!("/ip4/203.0.113.7/tcp/1/ws/p2p/{peer}").parse().unwrap();
+    let listening = |event: &Event| matches!(event, Event::Listening).then_some(());
+    let mut first = Node::new(1, &[gone.clone()]);
+    first.until("listening", listening).await;
+    let contacts = first.net.handle.addresses();
+    let mut second = Node::start(Config { contacts, ..config(2, &[gone]) });
+    second.until("listening", listening).await;
+    let mut newcomer = Node::new(3, &second.net.handle.addresses());
+    for node in [&first, &second, &newcomer] {
+        node.net.handle.join(RUN, Vec::new()).await.unwrap();
+    }
+    newcomer.linked(2).await;
+    first.linked(2).await;
+    second.linked(2).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_peer_is_noticed_and_a_dropped_one_stays_out() {
     let entry = entry(103, "/ip4/127.0.0.1/tcp/0").await;

@@ -89,7 +89,9 @@ impl Actor {
         }
     }
 
-    /// Asks for a relay where one is needed, and reports a change of reachability.
+    /// Asks for a relay where one is needed, and reports a change of reachability. A node that
+    /// others can dial serves the table of peers. Where no entry point is left every node does:
+    /// nobody tests then whether it can be dialled, and a newcomer enters by a member.
     pub(super) fn settle_reachability(&mut self, now: Instant) {
         let state = self.evidence.conclude(now);
         // A node on private addresses only will need a relay, and gains nothing by waiting (R43).
@@ -101,6 +103,8 @@ impl Actor {
         if enclosed && !self.swarm.is_at_relay() && self.relays.is_due(now) {
             self.swarm.listen_at_relays(self.entries.addresses());
         }
+        let serves = state.is_direct() || self.entries.are_gone(now);
+        self.swarm.discovery().serve_table(serves);
         if state == self.reachability {
             return;
         }
@@ -108,7 +112,6 @@ impl Actor {
             self.relays = Retry::new(now);
         }
         self.reachability = state.clone();
-        self.swarm.discovery().serve_table(state.is_direct());
         self.emit(Event::Reachability(state));
     }
 

@@ -54,6 +54,12 @@ impl Actor {
                 // Kademlia knows their addresses while the query runs.
                 self.redial(now);
             }
+            // Nobody served the table before, so nobody has heard of us.
+            DiscoveryEvent::Kademlia(kad::Event::RoutingUpdated { is_new_peer: true, .. })
+                if self.swarm.discovery().servers() == 1 =>
+            {
+                self.announce_soon(now);
+            }
             DiscoveryEvent::Ping(ping::Event { peer, connection, result: Ok(length) }) => {
                 self.carry_out(self.members.round_trip(peer, connection, length));
             }
