@@ -316,7 +316,8 @@ impl State {
         let could_be_awaited = patience::could_be_awaited(self.facts(step));
         let median = patience::median_time_to_ready(self.facts(step));
         self.process.ready_median = median.or(self.process.ready_median);
-        self.conduct.next_epoch(&self.process.validator, &self.slot, &could_be_awaited);
+        let pause = patience::epochs_between_waits(self.process.ready_median);
+        self.conduct.next_epoch(&self.process.validator, &self.slot, &could_be_awaited, pause);
         self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));

@@ -112,14 +112,15 @@ impl Conduct {
     }
 
     /// Closes the account of an epoch. The peers that could be awaited come with whether they were
-    /// Ready.
+    /// Ready. None that was awaited in vain is awaited in the next `pause` epochs.
     pub(super) fn next_epoch(
         &mut self,
         validator: &Validator,
         slot: &Slot,
         could_be_awaited: &[(PeerId, bool)],
+        pause: u32,
     ) {
-        self.waits.count_epoch(slot, could_be_awaited);
+        self.waits.count_epoch(slot, could_be_awaited, pause);
         let offenders = self.declines.all().chain(self.outcasts(validator, slot)).collect();
         self.offences.count_epoch(&offenders, &slot.members_seen());
         let Self { offences, waits, .. } = std::mem::take(self);

@@ -26,13 +26,20 @@ const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
 const GRACE_MIN: Duration = Duration::from_secs(4);
 
+/// A wait for a peer that does not become Ready is followed by epochs that last so many times as
+/// long: then a peer that never does costs a ninth of the time.
+const WAITS_APART: u128 = 8;
+
+/// Epochs are as short in a test only; a shorter one counts as so long.
+const MEDIAN_MIN_MS: u128 = 50;
+
 /// When the wait for others to be Ready ends (R36): some time after half of the voters were Ready,
 /// at the latest a longer time after the first was. Both lengths follow from how long voters took
 /// last time.
 pub(super) fn grace_until(facts: Facts<'_>) -> Option<Time> {
     let grace = facts.config.ready_grace;
     let usual = match facts.ready_median {
-        Some(m) => ready_for(facts, (m / 2).max(GRACE_MIN), (m * 3 / 2).max(m + GRACE_MIN)),
+        Some(m) => ready_for(facts, grace_after(m), m + grace_after(m)),
         None => ready_for(facts, grace, grace * GRACES_MAX),
     };
     // A voter without work of its own proposes that of others, once they have waited for the grace.
@@ -40,6 +47,18 @@ pub(super) fn grace_until(facts: Facts<'_>) -> Option<Time> {
         Some(frozen) => Some(usual?.max(frozen.at)),
         None => Some(usual?.max(facts.slot.ready.values().map(|ready| ready.at).min()? + grace)),
     }
+}
+
+/// How long the others are waited for once half of the voters are Ready, if that took `median`.
+fn grace_after(median: Duration) -> Duration {
+    (median / 2).max(GRACE_MIN)
+}
+
+/// The epochs in which a peer is not waited for after a wait without effect (G5).
+pub(super) fn epochs_between_waits(median: Option<Duration>) -> u32 {
+    let epochs =
+        |m: Duration| WAITS_APART * grace_after(m).as_millis() / m.as_millis().max(MEDIAN_MIN_MS);
+    median.map_or(0, |m| u32::try_from(epochs(m)).unwrap_or(u32::MAX))
 }
 
 /// From when on this voter accepts a roster that leaves a peer out: a little earlier than it would

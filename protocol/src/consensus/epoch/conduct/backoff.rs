@@ -2,7 +2,7 @@
 //!
 //! A peer that is alive and never Ready costs each epoch its whole patience. It may be a newcomer,
 //! whose key is free, or a voter whose machine is slow. So after each wait without effect it is not
-//! waited for in twice as many epochs.
+//! waited for in twice as many epochs, and in so many that the wait is a small part of their time.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,23 @@ pub(super) struct Waits {
 
 impl Waits {
     /// Counts the peers for which an epoch could have waited, each with whether it became Ready.
-    /// Voters count only if we were Ready ourselves.
-    pub(super) fn count_epoch(&mut self, slot: &Slot, could_be_awaited: &[(PeerId, bool)]) {
+    /// Voters count only if we were Ready ourselves. A wait is followed by at least `pause` epochs.
+    pub(super) fn count_epoch(
+        &mut self,
+        slot: &Slot,
+        could_be_awaited: &[(PeerId, bool)],
+        pause: u32,
+    ) {
         let (voters, newcomers): (Vec<_>, Vec<_>) =
             could_be_awaited.iter().partition(|(peer, _)| slot.series.names_voter(peer));
         let came = |which| newcomers.iter().any(|(_, came)| *came == which);
-        self.newcomers.count_epoch(came(true), came(false));
+        self.newcomers.count_epoch(came(true), came(false), pause);
         if slot.frozen.is_none() {
             return;
         }
         self.voters.retain(|peer, _| voters.iter().any(|(other, _)| other == peer));
         for (peer, came) in voters {
-            self.voters.entry(peer).or_default().count_epoch(came, !came);
+            self.voters.entry(peer).or_default().count_epoch(came, !came, pause);
         }
     }
 
@@ -50,7 +55,7 @@ struct BackOff {
     missed_waits: u32,
 }
 
-/// The first attempt skips a peer in at most 2 to this power epochs in a row.
+/// The waits without effect double the epochs between them up to 2 to this power.
 const MISSED_WAITS_MAX: u32 = 4;
 
 impl BackOff {
@@ -60,11 +65,11 @@ impl BackOff {
     }
 
     /// Counts an epoch in which some awaited peer `came`, and some awaited peer `missed` it.
-    fn count_epoch(&mut self, came: bool, missed: bool) {
+    fn count_epoch(&mut self, came: bool, missed: bool, pause: u32) {
         if self.epochs_left > 0 {
             self.epochs_left -= 1;
         } else if missed {
-            self.epochs_left = 1 << self.missed_waits;
+            self.epochs_left = pause.max(1 << self.missed_waits);
             self.missed_waits = (self.missed_waits + 1).min(MISSED_WAITS_MAX);
         } else if came {
             self.missed_waits = 0;
@@ -78,17 +83,18 @@ mod tests {
 
     #[test]
     fn g5_each_missed_wait_is_followed_by_twice_as_many_epochs_without_one() {
-        let mut newcomers = BackOff::default();
-        let mut waits = Vec::new();
-        for epoch in 0..40 {
-            if !newcomers.is_skipped() {
-                waits.push(epoch);
+        for (pause, expected) in [(1, [0, 2, 5, 10, 19, 36]), (6, [0, 7, 14, 21, 30, 47])] {
+            let (mut newcomers, mut waits) = (BackOff::default(), Vec::new());
+            for epoch in 0..50 {
+                if !newcomers.is_skipped() {
+                    waits.push(epoch);
+                }
+                newcomers.count_epoch(false, true, pause);
             }
-            newcomers.count_epoch(false, true);
+            assert_eq!(waits, expected);
         }
-        assert_eq!(waits, [0, 2, 5, 10, 19, 36]);
         let mut newcomers = BackOff::default();
-        (0..9).for_each(|_| newcomers.count_epoch(true, false));
+        (0..9).for_each(|_| newcomers.count_epoch(true, false, 6));
         assert!(!newcomers.is_skipped());
     }
 }
