@@ -15,7 +15,6 @@ use intellect_protocol::machine::event::Event;
 use intellect_protocol::manifest::{Run, Trust};
 use intellect_protocol::message::wire;
 use intellect_protocol::message::{Done as Vote, Head, Heartbeat, Message, Series};
-use intellect_view::tui::said::Said;
 
 use super::twins::tests::heartbeat;
 use super::*;
@@ -164,7 +163,7 @@ async fn a_proof_is_kept_and_in_a_run_of_invited_peers_the_organisers_line_is_pr
     let trust = Trust { level: Level::Invited, ..Trust::default() };
     let invited = Draft::new(&Run { trust, ..Run::new(me, 1) }, &Work::synthetic()).unwrap();
     let invited = Admission::new(&invited.sign(&driver.key).unwrap(), me, None);
-    let said = Said::default();
+    let said = Default::default();
     screen::hide(&said);
     for (seed, admission) in [(7, None), (8, invited)] {
         driver.access.admission = admission;

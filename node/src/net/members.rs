@@ -131,7 +131,7 @@ impl Members {
         }
         if entry.version.is_none() {
             entry.version = version_in(agent);
-            let shown = entry.version.clone().filter(|_| entry.shown.is_some());
+            let shown = if entry.shown.is_some() { entry.version.clone() } else { None };
             out.extend(shown.map(|version| Output::Emit(Event::Version { peer, version })));
         }
         out
@@ -254,7 +254,7 @@ impl Members {
             return out;
         }
         entry.shown = link;
-        let version = entry.version.clone().filter(|_| link.is_some());
+        let version = if link.is_some() { entry.version.clone() } else { None };
         let Some(peer) = name::from_libp2p(&peer) else { return out };
         if link != Some(Link::Direct) {
             out.push(Output::Queue { peer, queue: None });

@@ -349,7 +349,7 @@ async fn a_newcomer_that_enters_by_a_member_meets_all_others() {
     let peer = libp2p::PeerId::random();
     let gone: Multiaddr = format!("/ip4/203.0.113.7/tcp/1/ws/p2p/{peer}").parse().unwrap();
     let listening = |event: &Event| matches!(event, Event::Listening).then_some(());
-    let mut first = Node::new(1, &[gone.clone()]);
+    let mut first = Node::new(1, std::slice::from_ref(&gone));
     first.until("listening", listening).await;
     let contacts = first.net.handle.addresses();
     let mut second = Node::start(Config { contacts, ..config(2, &[gone]) });

@@ -375,7 +375,7 @@ impl Attacker {
             self.next += 1;
             self.repeats += 1;
             let (count, log) = (self.repeats.into(), LogId([9; 16]));
-            let ready = flood.weight.unwrap_or(1 + u64::from(self.repeats) % 7);
+            let ready = flood.weight.unwrap_or_else(|| 1 + u64::from(self.repeats) % 7);
             let beat = Heartbeat { count, log, incarnation: 1, ready, ..newest.clone() };
             let sealed = wire::seal(key, &run, Message::Heartbeat(beat));
             self.stranger.gossip(true, wire::gossip(self.repeats, &sealed));

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::Process;
+use e2e::{Process, Story};
 use serde_json::Value;
 
 use crate::story;
@@ -49,6 +49,17 @@ pub(super) fn until<T>(mut ask: impl FnMut() -> T, accepts: impl Fn(&T) -> bool)
     }
 }
 
+/// `doctor` says of a node that runs what it waits for.
+fn doctor_waits_too(story: &Story, folder: &str) {
+    let examined = ["doctor", "--json", "--data-dir", folder];
+    let examined = story.node_within(&examined, PATIENCE).unwrap();
+    let report: Value = serde_json::from_str(&examined.out).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let own = checks.iter().find(|check| check["check"] == "node").unwrap();
+    assert_eq!((&own["verdict"], &own["of"]), (&"warning".into(), &"founders".into()), "{own}");
+    assert_eq!(examined.code, Some(3), "{report}");
+}
+
 #[test]
 fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
     let story = story();
@@ -64,13 +75,7 @@ fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
         done.out.contains("Waiting: 1 of the 2 peers that the run needs to begin is here.")
     });
     assert_eq!(waits.code, Some(3), "{}{}", waits.out, waits.err);
-    let examined = ["doctor", "--json", "--data-dir", &folder];
-    let examined = story.node_within(&examined, PATIENCE).unwrap();
-    let report: Value = serde_json::from_str(&examined.out).unwrap();
-    let checks = report["checks"].as_array().unwrap();
-    let own = checks.iter().find(|check| check["check"] == "node").unwrap();
-    assert_eq!((&own["verdict"], &own["of"]), (&"warning".into(), &"founders".into()), "{own}");
-    assert_eq!(examined.code, Some(3), "{report}");
+    doctor_waits_too(&story, &folder);
     let socket = fs::metadata(story.path("one/data/status.sock")).unwrap();
     assert_eq!(socket.permissions().mode() & 0o777, 0o600);
 
