@@ -65,7 +65,7 @@ fn a_page_holds_the_columns_of_its_run_and_nothing_from_elsewhere() {
 /// A comment, and the name of SVG's space, which nothing fetches.
 fn allowed(part: &str) -> bool {
     part.starts_with("/* ")
-        || part.starts_with("/** ")
+        || part.starts_with("/**")
         || part.starts_with("http://www.w3.org/2000/svg")
 }
 
