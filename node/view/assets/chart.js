@@ -32,11 +32,11 @@ export function ticks(low, high, count) {
   return out;
 }
 
-/** Powers of ten between two numbers above 0. */
+/** Powers of ten between two numbers above 0, with their doubles and halves where there would be few. */
 function powers(low, high) {
-  const out = [];
-  for (let at = 10 ** Math.ceil(Math.log10(low)); at <= high; at *= 10) out.push(at);
-  return out;
+  const out = [], times = high > 100 * low ? [1] : [1, 2, 5];
+  for (let at = 10 ** Math.floor(Math.log10(low)); at <= high; at *= 10) out.push(...times.map((n) => n * at));
+  return out.filter((y) => y >= low && y <= high);
 }
 
 /** Moments between two, in Unix milliseconds: whole seconds, minutes, hours or days where the reader is. */
@@ -95,7 +95,7 @@ export class Chart {
 
   /**
    * Shows columns: x, and series {name, color, y, min, max, width, dash, alpha}; one with an x of its own has that.
-   * One that is `labelled` has its name beside it, and the scale does not follow one that stands `aside`.
+   * One that is `labelled` has its name beside it, on that side, and the scale does not follow one that stands `aside`.
    */
   set(x, series, marks = []) {
     this.x = x; this.series = series; this.marks = marks;
@@ -218,7 +218,7 @@ export class Chart {
     pen.fillStyle = this.color("muted");
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    const up = area.log && area.y1 > 20 * area.y0 ? powers : ticks;
+    const up = area.log && this.options.zero ? powers : ticks;
     for (const y of up(area.y0, area.y1, area.height / (this.options.bars ? 26 : 44))) {
       if (area.log && y <= 0) continue;
       const at = Math.round(this.py(y)) + 0.5;
@@ -287,14 +287,15 @@ export class Chart {
     pen.globalAlpha = 1;
   }
 
-  /** Writes the name of a level above its line, at the left, where curves that fall are still high. */
+  /** Writes the name of a level at its right end: "above" or "below" the line. */
   label(pen, area, one) {
     const y = one.y?.findLast((y) => y !== null);
     if (y === null || y === undefined) return;
     pen.fillStyle = this.color("muted");
-    pen.textAlign = "left";
-    pen.textBaseline = "bottom";
-    pen.fillText(one.name, area.left + 6, this.py(y) - 2);
+    const below = one.labelled === "below";
+    pen.textAlign = "right";
+    pen.textBaseline = below ? "top" : "bottom";
+    pen.fillText(one.name, area.left + area.width - 4, this.py(y) + (below ? 3 : -2));
   }
 
   bars(pen, area) {

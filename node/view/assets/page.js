@@ -25,13 +25,13 @@ const span = (ms) => {
 const LOSS = [
   { name: "training, this node", watched: "training, mean of what members say", key: "loss", color: "blue", width: 1.6 },
   { name: "held-out", key: "held_out", error: "held_out_error", color: "orange", width: 2.8 },
-  { name: "entropy of the source", key: "floor", color: "muted", width: 1.4, dash: [6, 5], labelled: true },
+  { name: "entropy of the source", key: "floor", color: "muted", width: 1.4, dash: [6, 5], labelled: "below" },
 ];
 // What the best guesses cost; the scale of the chart does not follow them.
 const GUESSES = [
   { name: "best guess from the last token", key: "bigram" },
   { name: "best guess from no token", key: "unigram" },
-].map((one) => ({ ...one, color: "muted", width: 1.2, dash: [2, 4], labelled: true, aside: true }));
+].map((one) => ({ ...one, color: "muted", width: 1.2, dash: [2, 4], labelled: "above", aside: true }));
 const PARTS = [
   { name: "train", key: "train_ms", color: "blue" },
   { name: "wait for others", key: "wait_ms", color: "amber" },
@@ -255,7 +255,7 @@ function ring() {
     }
     parts.push(dot);
     if (!many) {
-      const [tx, ty] = place(i, 112);
+      const [tx, ty] = place(i, 118);
       parts.push(drawn("text", { x: tx, y: ty + 4 }, last6(seat.peer)));
     }
   });
@@ -267,7 +267,7 @@ function ring() {
   const own = state.own_ring;
   const edge = own && own.of > 1
     ? `; to ${last6(own.to)} ${bytes((1000 * own.sent_bytes) / Math.max(1, own.took_ms))}/s` : "";
-  $("ring-note").textContent = seats.length ? `clockwise; area is weight, rates are what senders say${node.watches ? "" : ", orange is this node"}${edge}` : "no ring yet";
+  $("ring-note").textContent = seats.length ? `clockwise; area is weight${node.watches ? "" : ", orange is this node"}${edge}` : "no ring yet";
 }
 
 function members() {
@@ -329,11 +329,11 @@ function show(text) {
     : source.speed ? `replay, ${short(source.speed)} times as fast` : "reading";
   document.querySelector("main").toggleAttribute("data-watches", Boolean(node.watches));
   $("line").textContent = `intellect-node --bootstrap ${node.entrance ?? "ADDRESS"}${run.id ? ` --run ${run.id.slice(0, 8)}` : ""}`;
+  $("needs").textContent = Number.isFinite(run.memory_bytes) ? `It takes ${bytes(run.memory_bytes)} of memory, where a CPU trains, ${
+    bytes(run.disk_bytes)} of disk, and at most ${bytes(run.epoch_bytes)} each way in an epoch.` : "";
   const from = node.entrance ? "The address is this node's own, where anybody can dial it."
     : "ADDRESS is in the line that the run's organiser hands out; events do not name it.";
-  const needs = Number.isFinite(run.memory_bytes) && `A machine that joins needs ${bytes(run.memory_bytes)} of memory, where a CPU trains, and ${
-    bytes(run.disk_bytes)} of disk; an epoch sends and receives at most ${bytes(run.epoch_bytes)} each.`;
-  $("needs").textContent = [needs, from, node.version && `This node runs version ${node.version}.`].filter(Boolean).join(" ");
+  $("from").textContent = node.version ? `${from} This node runs version ${node.version}.` : from;
   verdict(); tiles(); ring(); members(); agree(); news();
   if (newest() !== asked) load();
 }
