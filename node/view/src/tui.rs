@@ -29,6 +29,7 @@ use ratatui::crossterm::{
     event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
     terminal::disable_raw_mode,
 };
+use ratatui::layout::Size;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::stage::Seen;
@@ -80,18 +81,20 @@ pub fn run(
     let _restored = Restored;
     end_at_a_panic();
     let mut axis = Axis::Tokens;
-    let (mut stale, mut listed) = (true, 0);
+    let (mut stale, mut listed, mut drawn) = (true, 0, Size::default());
     while !PANICKED.load(Ordering::Relaxed) {
         if stop.try_recv() == Err(TryRecvError::Disconnected) {
             return Ok(Ended::Stopped);
         }
         let count = said.map_or(0, Said::count);
-        if stale || seen.picture.has_changed().unwrap_or(false) || count != listed {
-            listed = count;
+        // The size is asked for too: crossterm hears of no change before it has waited for a key.
+        let size = terminal.size()?;
+        let is_old = stale || seen.picture.has_changed().unwrap_or(false);
+        if is_old || (count, size) != (listed, drawn) {
+            (listed, drawn) = (count, size);
             let picture = seen.picture.borrow_and_update().clone();
-            let width = terminal.size()?.width;
             // A character of a chart has two points side by side.
-            let past = seen.past.lock().columns(0, u64::MAX, 2 * usize::from(width));
+            let past = seen.past.lock().columns(0, u64::MAX, 2 * usize::from(size.width));
             let view = View { picture: &picture, past: &past, axis, note, said };
             let drawing = DRAWING.lock();
             // A panic that came meanwhile has the terminal by now.
