@@ -330,7 +330,8 @@ impl State {
     pub fn wait(&self, now: Time, met: bool) -> Option<Wait> {
         let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
         let passed = self.sync.is_passed_over(step, open(&self.epoch)).then_some(Wait::PassedOver);
-        passed.or_else(|| self.epoch.wait(step, met))
+        // Who is behind fetches a greater head already.
+        passed.filter(|_| self.phase().0 != Phase::Behind).or_else(|| self.epoch.wait(step, met))
     }
 
     /// R15: when the run is expected to begin if no further peer comes, and with how many peers; `None` while too few

@@ -243,9 +243,10 @@ impl State {
         self.choice(step, open).sees_ahead(verified)
     }
 
-    /// R44: whether the voters of the open epoch have gone on without us.
+    /// R44: whether the voters of the open epoch have gone on without us, and we do not have its
+    /// decision.
     pub(crate) fn is_passed_over(&self, step: &Step<'_>, open: Open<'_>) -> bool {
-        self.choice(step, open).is_passed_over()
+        !open.decided && self.choice(step, open).is_passed_over()
     }
 
     /// Bytes of the links in memory of a lineage that is being verified.
