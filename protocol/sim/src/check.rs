@@ -39,7 +39,7 @@ use intellect_protocol::message::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Its label: `S1` … `S14`, `R5`, `R19`, `R42`, `L1`, `L2`, `L3`, `durable`,
-    /// `serve`, `fault` or `diverged`.
+    /// `serve`, `fault`, `diverged` or `wait`; in a scene also `end`.
     pub invariant: &'static str,
     /// What happened, with the peers and values.
     pub what: String,

@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use fetch::{Asking, Fetch, Questions, Wanted};
 use queue::{Entry, Happening};
+use scene::Unended;
 
 use super::check::{Check, Process, Violation};
 use super::disk::{Disk, PlannedCrash};
@@ -64,6 +65,11 @@ use intellect_protocol::message::{
     Answer, Head, Message, Notice, Phase, QuorumRule, Rank, Series, Voter,
 };
 use intellect_protocol::peer;
+
+/// The longest time without a reason, in milliseconds, beside that of an outer step.
+const IDLE_MS: u64 = 5_000;
+/// How often a process that does not train is asked for its reason, in milliseconds.
+const LOOK_MS: u64 = 1_000;
 
 /// How a world is set up before its first event.
 #[derive(Clone, Debug)]
@@ -111,6 +117,8 @@ struct Host {
     liar: Option<Box<Liar>>,
     /// The tokens that it claims for each epoch's training, if it exaggerates.
     boast: Option<u64>,
+    /// When its process was last seen to train or to name what it waits for.
+    busy_ms: u64,
     /// What outlives its processes.
     disk: Disk,
     /// The notices that it knows, as they are stored beside the manifest.
@@ -214,6 +222,8 @@ pub struct World {
     pub(super) events: Option<Vec<(usize, Event)>>,
     /// What a scene or a class of faults has planned.
     pub(super) script: Script,
+    /// Whether it has to be ended by [`Self::finish`], as a scene that holds has to.
+    unended: Unended,
     /// The peers that were found at fault, and why: liars and strangers only, since to blame an
     /// honest peer is a violation.
     pub blamed: Vec<(PeerId, Fault)>,
@@ -247,6 +257,7 @@ impl World {
                     apply_ms: 0,
                     liar: None,
                     boast: None,
+                    busy_ms: 0,
                     disk,
                     notices: Vec::new(),
                     process: None,
@@ -275,6 +286,7 @@ impl World {
             moments: Vec::new(),
             events: None,
             script: Script::default(),
+            unended: Unended(false),
             blamed: Vec::new(),
             broken: None,
             questions: Questions::default(),
@@ -323,6 +335,7 @@ impl World {
             Happening::Tick => {
                 if process.tick_ms.take_if(|at_ms| *at_ms <= now_ms).is_some() {
                     self.feed_peer(host, peer::Input::Tick);
+                    self.judge_idle(host);
                 }
             }
             Happening::Restart => {
@@ -467,7 +480,23 @@ impl World {
             return;
         }
         if let (Err(violation), None) = (verdict, &self.broken) {
+            self.unended.0 = false;
             self.broken = Some(violation);
+        }
+    }
+
+    /// No state lasts five seconds without a reason: a process trains, takes an outer step, or says
+    /// what it waits for.
+    fn judge_idle(&mut self, host: usize) {
+        let Host { process: Some(process), apply_ms, busy_ms, .. } = &self.hosts[host] else {
+            return;
+        };
+        let (now_ms, idle_ms, most_ms) = (self.now_ms, self.now_ms - busy_ms, IDLE_MS + apply_ms);
+        let trains = process.training.is_some_and(|until_ms| until_ms > now_ms);
+        if trains || (idle_ms >= LOOK_MS && self.wait(host).is_some()) {
+            self.hosts[host].busy_ms = now_ms;
+        } else if idle_ms > most_ms {
+            self.break_with("wait", format!("{} for no reason", self.describe(host)));
         }
     }
 
@@ -520,4 +549,29 @@ fn derive(kind: &str, seed: u64, host: usize, incarnation: u64) -> [u8; 32] {
         format!("{kind} {seed} {host} {incarnation}").as_bytes(),
     )
     .0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::World;
+
+    /// A process whose training is lost would stand in the phase of training for ever.
+    #[test]
+    fn a_process_without_a_reason_breaks_an_invariant() {
+        let mut world = World::scene(2, 0, None);
+        world.start(&[0, 1]);
+        assert_eq!(world.until(60_000, |world| world.epoch(0) > 0), Ok(true));
+        world.train_in(1, 60_000);
+        let process = world.hosts[0].process.as_mut().unwrap();
+        (process.training, process.orders) = (None, process.orders + 1);
+        world.play(4_000).unwrap();
+        let broken = world.play(2_000).unwrap_err();
+        assert!(broken.invariant == "wait" && broken.what.starts_with("0: "), "{broken:?}");
+    }
+
+    #[test]
+    #[should_panic(expected = "does not name")]
+    fn a_scene_has_to_be_ended() {
+        drop(World::scene(1, 0, None));
+    }
 }

@@ -289,6 +289,7 @@ impl World {
         let slept_ms = (now_ms - since_ms).saturating_sub(turn_ms);
         process.drift_ms -= slept_ms.cast_signed();
         process.tick_ms = None;
+        self.hosts[host].busy_ms = now_ms;
         self.push_peer(0, host, peer::Input::Woke(Duration::from_millis(slept_ms)));
         for happening in backlog {
             self.push(0, host, happening);

@@ -23,7 +23,18 @@ use crate::{GRACE_MS, HEARTBEAT_MS};
 use intellect_protocol::base::id::Digest;
 use intellect_protocol::history::lineage::Validator;
 use intellect_protocol::machine::event::Committed;
-use intellect_protocol::message::{Attestation, Body, Head, Notice, QuorumRule};
+use intellect_protocol::machine::wait::Wait;
+use intellect_protocol::message::{Attestation, Body, Head, Notice, Phase, QuorumRule};
+
+/// Whether a scene is still to be ended. It panics if it is dropped then.
+pub(super) struct Unended(pub(super) bool);
+
+impl Drop for Unended {
+    fn drop(&mut self) {
+        let is_owed = self.0 && !std::thread::panicking();
+        assert!(!is_owed, "the scene does not name what its hosts wait for at its end");
+    }
+}
 
 /// The peer of a stranger with this name.
 #[must_use]
@@ -62,6 +73,7 @@ impl World {
             jitter_ms: 0,
         });
         world.events = Some(Vec::new());
+        world.unended.0 = true;
         world
     }
 
@@ -237,8 +249,6 @@ impl World {
                 break;
             }
         }
-        // A peer that stands still has a reason.
-        (0..self.hosts.len()).for_each(|host| drop(self.wait(host)));
         Ok(done(self))
     }
 
@@ -248,6 +258,14 @@ impl World {
     /// An invariant that was broken.
     pub fn play(&mut self, length_ms: u64) -> Result<(), Violation> {
         self.until(length_ms, |_| false).map(|_| ())
+    }
+
+    /// Ends the scene, as each has to that breaks no invariant: the phase of each host on which a
+    /// process runs, and what it waits for.
+    pub fn finish(mut self) -> Vec<(usize, Phase, Option<Wait>)> {
+        self.unended.0 = false;
+        let stands = |host: usize| Some((host, self.phase(host)?.0, self.wait(host)));
+        (0..self.hosts.len()).filter_map(stands).collect()
     }
 
     /// The validation rules of every honest process, with the key of host 0. A scene verifies with

@@ -68,6 +68,7 @@ impl World {
         process.orders += 1;
         let order = process.orders;
         let epoch = process.holdings.peer().head().epoch + 1;
+        self.hosts[host].busy_ms = now_ms;
         self.moments.push((host, epoch, Moment::Training));
         self.push(until_ms - now_ms, host, Happening::Trained { order });
     }

@@ -57,6 +57,7 @@ fn g11_a_minted_lineage_of_more_tokens_loses_to_the_attested() -> Played {
             reach(&mut world, &honest, epoch + 3)?;
             assert!(honest.iter().all(|host| forks(&world, *host).iter().all(|n| *n == 0)));
         }
+        ends_amid(world, &[Trains, Update])?;
     }
     Ok(())
 }
@@ -81,6 +82,7 @@ fn g11_who_begins_follows_no_lineage_that_lacks_the_attested_state() -> Played {
         world.play(30_000)?;
         assert_eq!(world.epoch(4) > 0, without.is_some(), "{:?}", world.head(4));
         if without.is_some() {
+            ends(world, &[Trains])?;
             continue;
         }
         assert!(!reported(&world, 4, |event| matches!(event, Event::Behind { .. })));
@@ -90,6 +92,7 @@ fn g11_who_begins_follows_no_lineage_that_lacks_the_attested_state() -> Played {
         assert_eq!(known(&world, &all), [1, 1, 1, 1, 0], "the last one has begun with it");
         let descends = commit(&world, 0, 5).head.state == notice.attests().unwrap().state;
         assert!(descends && world.epoch(4) > 5);
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -113,6 +116,7 @@ fn g11_where_there_is_an_attestation_nobody_founds() -> Played {
             world.start(&[0, 1]);
             reach(&mut world, &[0, 1, 2, 3], 5)?;
         }
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -153,7 +157,7 @@ fn g11_of_two_attestations_the_higher_number_wins() -> Played {
     for host in one {
         assert!(forks(&world, host).iter().any(|undone| *undone > 0), "{host} withdraws");
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G11: the smaller side, in voters and in tokens, holds the attestation. When the sides meet, all
@@ -191,6 +195,7 @@ fn g11_the_side_that_holds_the_attestation_is_the_run() -> Played {
         let withdrew = |host: &usize| forks(&world, *host).iter().any(|undone| *undone > 2);
         assert!(many.iter().all(withdrew) && !few.iter().any(withdrew));
         assert_eq!(commit(&world, few[0], 4).head.state, notice.attests().unwrap().state);
+        ends(world, &[Trains, Training])?;
     }
     Ok(())
 }
@@ -279,7 +284,7 @@ fn led_back(meanwhile: Meanwhile) -> Played {
     world.cut(&[c], 2);
     let is_one = |world: &mut World| world.epoch(c) > base + 3 && world.same(&[a, b, c, d]);
     assert!(world.until(END_MS, is_one)?);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G11: a notice that the organiser has not signed for this run counts for nothing, and
@@ -311,7 +316,7 @@ fn g11_a_notice_that_is_none_is_refused() -> Played {
     world.say_as(&honest, world.name(liar), &Message::Notice(astray));
     world.play(1_000)?;
     assert_eq!((known(&world, &honest), world.blamed.len()), (vec![1; 4], 12));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G11: the organiser attests a state that no peer has any more. Nothing stops, and an
@@ -333,7 +338,7 @@ fn g11_an_attestation_of_an_unknown_state_stops_nothing() -> Played {
     let epoch = world.epoch(0);
     reach(&mut world, &honest, epoch + 3)?;
     assert!(honest.iter().all(|host| forks(&world, *host).iter().all(|undone| *undone == 0)));
-    Ok(())
+    ends_amid(world, &[Trains, Update])
 }
 
 /// G11: a peer missed a notice when it was gossiped. Others send it once the peer's heartbeats show
@@ -359,7 +364,7 @@ fn g11_who_has_missed_a_notice_is_told() -> Played {
     world.let_through();
     world.play(61_000)?;
     assert_eq!(known(&world, &honest), [1; 4]);
-    Ok(())
+    ends_amid(world, &[Ring, End::Votes])
 }
 
 /// G11, G12: a liar claims that its lineage lies on the newest notice, which no other lineage does.
@@ -388,6 +393,7 @@ fn g11_a_claim_that_is_a_lie_costs_little() -> Played {
         assert!(world.blamed.iter().all(|blamed| *blamed == denies), "{:?}", world.blamed);
         let epoch = world.epoch(0);
         reach(&mut world, &honest, epoch + 3)?;
+        ends_amid(world, &[Trains, Update])?;
     }
     Ok(())
 }

@@ -39,6 +39,7 @@ fn crash_and_return(role: usize, point: u64, kept: Kept, back: Back) -> Result<b
     let host = all[role];
     world.crash(host, point, kept);
     if !world.until(END_MS, |world| world.epoch(host) != 1)? || world.epoch(host) > 0 {
+        ends(world, &[Trains])?;
         return Ok(false);
     }
     assert_eq!(world.crashed(), [host]);
@@ -47,13 +48,14 @@ fn crash_and_return(role: usize, point: u64, kept: Kept, back: Back) -> Result<b
     reach(&mut world, &all, 5)?;
     assert!(all.iter().all(|host| forks(&world, *host).is_empty()));
     assert!(world.until(END_MS, |world| world.same(&all))?);
-    let report = world.report;
+    let report = &world.report;
     let blank = match back {
         Back::WithLog => 0,
         Back::WithoutLog | Back::Blank => 1,
         Back::WithoutLogTwice => 2,
     };
     assert_eq!((report.of(Count::Crashes), report.of(Count::Blank)), (1, blank), "R19");
+    ends(world, &[Trains])?;
     Ok(true)
 }
 
@@ -127,7 +129,9 @@ fn voter_restarts(damage: Damage, without: Option<Rule>) -> Result<bool, Violati
     world.train_in(c, 50);
     world.let_through();
     reach(&mut world, &[b, c], 3)?;
-    Ok(commit(&world, b, 2).receipt.update == votes.borrow()[&a])
+    let is_kept = commit(&world, b, 2).receipt.update == votes.borrow()[&a];
+    ends_amid(world, &[Trains, Training, Voters])?;
+    Ok(is_kept)
 }
 
 #[test]
@@ -159,7 +163,8 @@ fn voted_for_another(x: usize, after_ms: u64, without: Option<Rule>) -> Played {
     let others: Vec<usize> = all.iter().copied().filter(|host| *host != all[x]).collect();
     reach(&mut world, &others, 2)?;
     world.mend();
-    reach(&mut world, &all, 4)
+    reach(&mut world, &all, 4)?;
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -188,6 +193,7 @@ fn regroup_survives_a_power_cut() -> Played {
                 let over = |world: &mut World| world.head(c).is_none() || world.epoch(c) > 2;
                 assert!(world.until(END_MS, over)?);
                 if world.crashed().is_empty() {
+                    ends(world, &[Trains])?;
                     break 'points;
                 }
                 if both {
@@ -202,6 +208,7 @@ fn regroup_survives_a_power_cut() -> Played {
                 assert!(committed.is_some_and(|committed| committed.forkable_since.is_some()));
                 assert!(forks(&world, c).is_empty() && forks(&world, d).is_empty());
                 assert_eq!(world.report.of(Count::Blank), 0);
+                ends(world, &[Trains])?;
             }
             points += 1;
         }
@@ -229,7 +236,7 @@ fn a_join_binds_after_a_restart() -> Played {
     reach(&mut world, &all, 4)?;
     assert!(world.until(END_MS, |world| world.same(&all))?);
     assert!([a, b, c, d].iter().all(|host| forks(&world, *host).is_empty()));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// All are killed once every peer has voted and none has heard of that. After the restart they
@@ -268,6 +275,7 @@ fn everybody_restarts_from_the_last_epoch() -> Played {
         }
         assert!(!committed.regrouped && world.report.of(Count::Blank) == 0);
         assert!(all.iter().all(|host| forks(&world, *host).is_empty()));
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -293,6 +301,7 @@ fn a_damaged_checkpoint_costs_nothing() -> Played {
         reach(&mut world, &all, epoch)?;
         assert!(world.until(END_MS, |world| world.same(&all))?);
         assert!(forks(&world, c).is_empty());
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -323,5 +332,5 @@ fn a_vote_without_bytes_loses_the_log() -> Played {
     assert!(world.voters(a).contains(&c) && regroups(&world, b).is_empty());
     let lost = |event: &Event| matches!(event, Event::Diverged { .. });
     assert!(!all.iter().any(|host| reported(&world, *host, lost)));
-    Ok(())
+    ends(world, &[Trains])
 }

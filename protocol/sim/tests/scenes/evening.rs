@@ -63,6 +63,7 @@ fn r29_whoever_said_goodbye_waits_for_those_who_went_on() -> Played {
         assert!(matches!(waits, Some(Wait::Alone { voters: 2, goes_on: false, .. })), "{waits:?}");
         world.start(&[stays]);
         together(&mut world, &[gone, stays])?;
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -85,6 +86,7 @@ fn r20_a_voter_that_slept_hears_the_others_before_it_decides() -> Played {
         assert_eq!(world.epoch(sleeps), before, "it trains, and decides nothing");
         world.cut(&[sleeps], 0);
         together(&mut world, &[sleeps, stays])?;
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -96,6 +98,7 @@ fn r29_whoever_comes_back_finds_those_who_went_on() -> Played {
         let (mut world, [gone, stays]) = one_went_on(first)?;
         world.start(&[gone]);
         together(&mut world, &[gone, stays])?;
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -112,7 +115,8 @@ fn r29_two_that_left_at_once_go_on_as_soon_as_both_are_back() -> Played {
     let (before, since_ms) = (world.epoch(a).max(world.epoch(b)), world.now_ms);
     reach(&mut world, &[a, b], before + 1)?;
     assert!(world.now_ms - since_ms < GRACE_MS, "nobody is waited for in vain");
-    together(&mut world, &[a, b])
+    together(&mut world, &[a, b])?;
+    ends(world, &[Trains])
 }
 
 /// R29: the other peer never comes back: after a minute the one that said goodbye goes on alone.
@@ -128,7 +132,7 @@ fn r29_after_a_minute_it_goes_on_alone() -> Played {
     world.play(20_000)?;
     assert!(world.epoch(a) > before + 1);
     assert!(matches!(world.wait(a), Some(Wait::Alone { voters: 1, goes_on: true, .. })));
-    Ok(())
+    ends(world, &[Alone])
 }
 
 /// R20: a killed peer has said goodbye to nobody. When it is back it waits
@@ -145,6 +149,7 @@ fn r20_whoever_was_killed_waits_for_the_grace() -> Played {
         assert_eq!(world.epoch(back), before, "the other one may be on its way");
         world.play(5_000)?;
         assert!(world.epoch(back) > before);
+        ends(world, &[Alone])?;
     }
     Ok(())
 }
@@ -160,7 +165,8 @@ fn r29_the_last_one_goes_on_at_once() -> Played {
     world.play(GRACE_MS)?;
     assert!(world.epoch(b) > before);
     world.start(&[a]);
-    together(&mut world, &[a, b])
+    together(&mut world, &[a, b])?;
+    ends(world, &[Trains])
 }
 
 /// R29: with a majority of named founders no Regroup could open a closed series again, so a goodbye
@@ -175,7 +181,8 @@ fn r29_founders_of_a_majority_all_leave_and_all_come_back() -> Played {
         leave(&mut world, host)?;
     }
     world.start(&all);
-    together(&mut world, &all)
+    together(&mut world, &all)?;
+    ends(world, &[Trains])
 }
 
 /// R12: a peer without a vote finds the voters in the series of a Regroup: it follows,
@@ -190,7 +197,8 @@ fn r12_a_peer_without_a_vote_goes_along() -> Played {
     leave(&mut world, a)?;
     leave(&mut world, b)?;
     world.start(&[a, b, c]);
-    together(&mut world, &order)
+    together(&mut world, &order)?;
+    ends(world, &[Trains])
 }
 
 /// R15: two peers lose all of each other's Joins for a long time. They do not give each other up,
@@ -208,7 +216,8 @@ fn r15_two_on_a_bad_line_found_as_soon_as_it_is_good() -> Played {
     world.play(100_000)?;
     assert_eq!((world.epoch(0), world.epoch(1)), (0, 0));
     bad.set(false);
-    reach(&mut world, &[0, 1], 2)
+    reach(&mut world, &[0, 1], 2)?;
+    ends(world, &[Trains])
 }
 
 /// G11: one of four trained alone for some minutes and has the greater head. The others' epochs of
@@ -243,6 +252,7 @@ fn g11_what_was_taken_within_ten_minutes_is_undone() -> Played {
         let undone = forks(&world, 0).into_iter().max().unwrap_or(0);
         assert_eq!(undone > 3, follows, "{minutes} minutes: {undone}");
         assert_eq!(world.same(&all), follows);
+        ends_amid(world, &[Trains, Training])?;
     }
     Ok(())
 }
@@ -267,5 +277,5 @@ fn g11_a_restart_does_not_make_young_epochs_old() -> Played {
     world.start(&[*alone]);
     assert!(world.until(END_MS, |world| world.same(left))?, "a person has to decide");
     assert!(forks(&world, *alone).iter().any(|undone| *undone > 1));
-    Ok(())
+    ends(world, &[Trains])
 }

@@ -33,6 +33,7 @@ fn one_way_link() -> Played {
         for host in &all {
             assert!(forks(&world, *host).is_empty() && regroups(&world, *host).is_empty());
         }
+        ends_amid(world, &[Trains, Training])?;
     }
     Ok(())
 }
@@ -82,7 +83,7 @@ fn halves_with_joiners() -> Played {
     for host in lost {
         assert!(matches!(forks(&world, host)[..], [undone] if undone > 0), "{host} withdraws");
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R23, R26: two halves are apart for so long that neither has the link of the last common epoch
@@ -109,7 +110,7 @@ fn lineages_that_parted_long_ago_meet() -> Played {
         let undone = forks(&world, host).into_iter().sum::<u64>();
         assert!(undone + 3 >= parted[&host] && undone < world.epoch(host), "{undone} epochs");
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R25: `c` has gone further than the others, alone; it stops just when they want to follow it.
@@ -141,5 +142,5 @@ fn greater_head_that_nobody_serves() -> Played {
         assert!(forks(&world, host).iter().sum::<u64>() > 0, "{host} left its lineage silently");
         assert!(reported(&world, host, |e| matches!(e, Event::CaughtUp { .. })));
     }
-    Ok(())
+    ends_amid(world, &[Trains, Training])
 }

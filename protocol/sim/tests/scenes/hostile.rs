@@ -183,7 +183,9 @@ fn a_run(count: usize, named: bool) -> Result<(World, Vec<usize>), Violation> {
 fn undisturbed(count: usize, named: bool, length_ms: u64) -> Result<u64, Violation> {
     let (mut world, all) = a_run(count, named)?;
     world.play(length_ms)?;
-    Ok(least_epoch(&world, &all) - 1)
+    let epochs = least_epoch(&world, &all) - 1;
+    ends_amid(world, &[Trains, Ring, End::Votes])?;
+    Ok(epochs)
 }
 
 fn least_epoch(world: &World, hosts: &[usize]) -> u64 {

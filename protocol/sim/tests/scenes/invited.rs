@@ -115,7 +115,8 @@ fn joiner_with_a_ticket_is_a_member_within_two_epochs() -> Played {
     }
     let ledger = world.ledger(all[0]).unwrap();
     assert_eq!(ledger.invites()[&key(0xf1).peer()].spent, 4);
-    reach(&mut world, &[3, 4, 5, 6], there + 3)
+    reach(&mut world, &[3, 4, 5, 6], there + 3)?;
+    ends(world, &[Trains])
 }
 
 /// T2: a peer without a ticket is never named. It gets one sentence of refusal,
@@ -137,7 +138,7 @@ fn stranger_without_a_ticket_is_never_named() -> Played {
     let told = refusals(&world, all[0], 3);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("invited peers only") && told[0].contains("--invite"), "{told:?}");
-    Ok(())
+    ends_amid(world, &[Trains, Update])
 }
 
 #[test]
@@ -169,7 +170,7 @@ fn uses_are_exact() -> Played {
     let told: Vec<String> =
         racers.iter().flat_map(|host| refusals(&world, all[0], *host)).collect();
     assert!(told.iter().any(|told| told.contains("used 5 of 5 times")), "{told:?}");
-    Ok(())
+    ends_amid(world, &[Trains, Update])
 }
 
 /// The refusal of a peer that shows this ticket from epoch 3 on; it must never be named.
@@ -184,6 +185,7 @@ fn refused(count: usize, ticket: impl Fn(&World) -> Ticket) -> Result<String, Vi
     assert!(!was_named(&world, &all, count));
     let told = refusals(&world, all[0], count);
     assert_eq!(told.len(), 1, "{told:?}");
+    ends_amid(world, &[Trains, Update])?;
     Ok(told[0].clone())
 }
 
@@ -232,6 +234,7 @@ fn the_clock_of_one_voter_keeps_nobody_out() -> Played {
         let came = (2..=8).any(|epoch| is_member(&world, 2, epoch, 3));
         assert_eq!(came, comes, "{ahead} clocks off by {off} s");
         assert!(regroups(&world, 2).is_empty());
+        ends_amid(world, &[Trains, Update])?;
     }
     Ok(())
 }
@@ -259,7 +262,7 @@ fn bad_notices_count_for_nothing() -> Played {
     assert_eq!(why(&good), Ok(()));
     world.hand_notice(&all[..1], &good);
     carried(&mut world, &all[..2], 1)?;
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// T5, T6, S8, S9: a notice is brought to one peer and is in force at all of them from the same
@@ -291,7 +294,7 @@ fn revoked_at_the_same_epoch_for_everybody() -> Played {
         assert!(reported(&world, host, gone));
     }
     assert!(regroups(&world, a).is_empty(), "the others are a majority");
-    Ok(())
+    ends_amid(world, &[Trains, Update])
 }
 
 #[test]
@@ -319,7 +322,9 @@ fn t5_proposers_carry_what_any_acceptor_knows() -> Played {
         world.hand_notice(&[mute], &notice);
         let from = world.epoch(mute);
         reach(&mut world, &others[1..], from + 4)?;
-        Ok(world.ledger(others[1]).unwrap().last().0 == 1)
+        let is_carried = world.ledger(others[1]).unwrap().last().0 == 1;
+        ends_amid(world, &[Trains, Update])?;
+        Ok(is_carried)
     };
     assert!(played(None)?);
     assert!(!played(Some(Rule::T5))?);
@@ -351,7 +356,7 @@ fn notice_and_adoption() -> Played {
     let of = |epoch| all.iter().find_map(|host| world.commit(*host, epoch)).unwrap();
     assert!(of(3).receipt.trust.is_none());
     assert_eq!(weight(&world, of(4), c), Some(0));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// T5: of five notices that are due, four are carried, and the fifth one epoch later.
@@ -370,7 +375,7 @@ fn five_notices() -> Played {
     let first = carried(&mut world, &all, 1)?;
     assert_eq!((first, fifth), (fourth, fourth + 1));
     assert_eq!(world.ledger(all[0]).unwrap().last(), last);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// T8: of two notices with one number, the one in the lineage stays.
@@ -395,7 +400,7 @@ fn two_notices_of_one_number() -> Played {
     let next = world.update(stands, ORGANISER, vec![Clause::Admit(PeerId([1; 32]))]);
     world.hand_notice(&[b], &next);
     carried(&mut world, &[a, b], 2)?;
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// T10: three of four are revoked. The one that is left goes on without them.
@@ -418,7 +423,7 @@ fn revoked_are_the_majority() -> Played {
     assert_eq!(world.voters(*left), [*left]);
     let entered = regroups(&world, *left);
     assert!(entered.iter().any(|(members, absent)| members == &[*left] && *absent == sorted(gone)));
-    Ok(())
+    ends_amid(world, &[Trains, End::Roster, Accepts])
 }
 
 /// T10: four of seven voters die and one of the others is revoked, which one of the last two does not
@@ -470,6 +475,7 @@ fn revoked_and_silent(first: usize, deaf: usize, knows: bool) -> Result<(bool, b
         assert_eq!(regroups(&world, host), [(sorted(&pair), sorted(&all[2..]))]);
         assert!(world.ledger(host).unwrap().revokes(&world.name(revoked)));
     }
+    ends_amid(world, &[Trains, Update])?;
     Ok((brought.borrow().is_some(), brought.borrow().unwrap_or_default()))
 }
 
@@ -508,7 +514,7 @@ fn an_invite_is_closed_with_its_peer_and_its_peers_with_it() -> Played {
     world.hand_notice(&[all[0]], &three);
     carried(&mut world, &all, 3)?;
     assert_eq!(came(&world), [3]);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// T2: three strangers found a run of their own under its id, by a forged manifest with their own
@@ -533,7 +539,7 @@ fn a_lineage_of_strangers_does_not_verify() -> Played {
     assert!(!was_named(&world, &all, 2));
     let blamed = world.blamed.iter().any(|(who, _)| *who == world.name(2));
     assert!(blamed || world.blamed.iter().any(|(who, _)| *who == world.name(3)), "nobody looked");
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// T9: a founding admits as many peers as the invite has uses. A peer
@@ -555,7 +561,7 @@ fn founding_with_tickets() -> Played {
     assert_eq!((came, ledger.invites()[&key(FOUNDERS).peer()].spent), (4, 3));
     assert!(ledger.admits(&world.name(4)).is_ok() && ledger.admits(&world.name(5)).is_err());
     assert!(matches!(ledger.admits(&world.name(5)), Err(Denied::Uninvited { .. })));
-    Ok(())
+    ends_amid(world, &[Trains, Update])
 }
 
 /// T9: an invite of two uses brings three friends, and the run begins with three. Nobody is blamed for a founding that
@@ -570,7 +576,7 @@ fn founding_that_tickets_make_too_small() -> Played {
     world.start(&[0, 1, 2]);
     world.play(5 * GRACE_MS)?;
     assert!((0..3).all(|host| world.epoch(host) == 0) && world.blamed.is_empty());
-    Ok(())
+    ends(world, &[Founders])
 }
 
 /// S8: a joiner that loads a checkpoint has the same ledger as the others, though it saw none of
@@ -593,5 +599,5 @@ fn joiner_has_the_whole_ledger() -> Played {
     assert!(world.until(END_MS, |world| world.same(&hosts) && world.epoch(3) > 0)?);
     let ledgers = digests(&world, &hosts);
     assert!(ledgers.len() == 4 && ledgers.windows(2).all(|pair| pair[0] == pair[1]));
-    Ok(())
+    ends(world, &[Trains, Alone])
 }

@@ -45,7 +45,7 @@ fn replay_refuses_foreign_parent() -> Played {
     assert_eq!((world.head(3), replayed(&world, 3).len()), (Some(second), 2));
     reach(&mut world, &[3], 6)?;
     assert_eq!((arrivals(&world, 3), world.same(&[3])), (1, true));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// A checkpoint takes four epochs to arrive. Updates take an eighth of that, two at a time on its
@@ -70,7 +70,7 @@ fn joiner_slower_than_the_epochs_arrives() -> Played {
     reach(&mut world, &all, there + 4)?;
     assert!((there + 1..=there + 4).any(|epoch| has_place(&world, all[0], epoch, 4)));
     assert!(arrivals(&world, 4) <= 2, "it says so when it is there, and hardly before");
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R28: the run is longer than the links that its peers have in memory. A newcomer gets the older
@@ -91,7 +91,7 @@ fn joiner_of_a_long_run_verifies_all_of_it() -> Played {
     world.start(&all);
     assert!(joins(&mut world, 4)?, "{:?}", world.head(4));
     assert_eq!(world.report.of(Count::Loaded), 2);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R12: an update takes longer than the grace after which a majority counts as gone. The peer that
@@ -108,7 +108,7 @@ fn who_is_slow_to_follow_does_not_go_on_alone() -> Played {
     let followed = |world: &mut World| world.epoch(3) >= 5;
     assert!(world.until(END_MS, followed)?, "{:?}", world.head(3));
     assert!(regroups(&world, 3).is_empty() && forks(&world, 3).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R25: two of four donors die after the first update; the others serve the rest.
@@ -126,7 +126,7 @@ fn donors_die_in_the_middle_of_a_replay() -> Played {
     let there = world.epoch(4);
     reach(&mut world, &[all[0], all[1], 4], there + 3)?;
     assert!((there + 1..=there + 3).any(|epoch| has_place(&world, 4, epoch, 4)));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R21, R25: `d` is away for a few epochs, and comes back when no peer has kept their updates. A
@@ -151,7 +151,7 @@ fn updates_that_nobody_has_kept() -> Played {
     assert_eq!(world.report.of(Count::Loaded) - loaded, 1);
     let on_top = replayed(&world, d);
     assert!(on_top.iter().all(|head| head.epoch > there), "{there} {on_top:?}");
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// What happens to a newcomer on its way.
@@ -185,7 +185,9 @@ fn held_up_on_the_way(mishap: Mishap, without: Option<Rule>) -> Result<u64, Viol
         }
     }
     assert!(world.until(END_MS, |world| world.report.of(Count::Loaded) > 0)?);
-    Ok(world.report.of(Count::Pieces))
+    let pieces = world.report.of(Count::Pieces);
+    ends(world, &[Trains, PassedOver])?;
+    Ok(pieces)
 }
 
 #[test]
@@ -221,7 +223,7 @@ fn donors_of_whom_one_lies(epoch: u64, without: Option<Rule>) -> Played {
     assert!((epoch + 1..=epoch + 3).any(|epoch| has_place(&world, 4, epoch, 4)));
     let liars: Vec<_> = world.blamed.iter().map(|(who, _)| *who).collect();
     assert!(!liars.is_empty() && liars.iter().all(|who| *who == world.name(all[0])));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]

@@ -30,7 +30,8 @@ fn four_of_seven_wait() -> Played {
     let (here, voters, rule) = (3, 5, QuorumRule::Byzantine);
     assert_eq!(world.wait(all[0]), Some(Wait::Voters { here, all: voters, rule }));
     world.start(&all[3..4]);
-    reach(&mut world, &all[..4], epoch + 2)
+    reach(&mut world, &all[..4], epoch + 2)?;
+    ends(world, &[Trains])
 }
 
 /// R15: two Regroups at once split seven founders into three and four. None of them may found the run
@@ -61,7 +62,7 @@ fn r15_a_founding_that_was_split_names_all_of_them_again() -> Played {
         founded.unwrap()
     };
     assert!(all.iter().all(|host| members(*host) == (7, true)), "{:?}", members(0));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R5: no voter votes on a free roster before a quorum has said that it holds the update.
@@ -88,7 +89,8 @@ fn a_vote_waits_until_a_quorum_is_prepared() -> Played {
     };
     assert_eq!(all.iter().map(|host| missing(*host)).collect::<Vec<_>>(), [3; 4]);
     world.let_through();
-    reach(&mut world, &all, 4)
+    reach(&mut world, &all, 4)?;
+    ends(world, &[Trains])
 }
 
 /// R5: the owner of the last chunk seals it twice, so one of four voters computes another update
@@ -169,7 +171,7 @@ fn a_voter_that_was_prepared_comes_back() -> Played {
     world.let_through();
     reach(&mut world, &all, 3)?;
     assert!(world.same(&all) || world.until(END_MS, |world| world.same(&all))?);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R37: the Accepts of attempt 1 do not reach one voter, so the ring of the others stands still.
@@ -196,5 +198,5 @@ fn a_hasty_voter_waits_for_the_others() -> Played {
     reach(&mut world, &all, 3)?;
     assert_eq!((alone.get(), highest.get()), (false, 2));
     assert!(world.same(&all) && regroups(&world, all[0]).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }

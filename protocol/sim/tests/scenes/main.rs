@@ -1,7 +1,7 @@
 //! Named scenes: single stories that the rules of `docs/PROTOCOL.md` must bring to a good
 //! end, each played message by message with the real machines. The invariants are checked at
 //! each step. A scene also asserts that it reached the situation it is named for, and the
-//! outcome that the rules require.
+//! outcome that the rules require. It ends by [`ends`], and names what its hosts do or wait for then.
 //!
 //! Hosts are named by their order among the voters: `a` is the first voter. A scene whose rule can
 //! be switched off is also played without it, and must then break an invariant.
@@ -34,14 +34,102 @@ use intellect_protocol::base::rule::Rule;
 use intellect_protocol::consensus::sync::LINKS_KEPT;
 use intellect_protocol::machine::event::{Committed, Event, Reason};
 use intellect_protocol::machine::wait::Wait;
-use intellect_protocol::message::{Done, Message};
+use intellect_protocol::message::{Done, Message, Phase};
 use intellect_protocol_sim::check::Violation;
 use intellect_protocol_sim::network::Fate;
 use intellect_protocol_sim::report::Count;
 use intellect_protocol_sim::rings::Sends;
 use intellect_protocol_sim::world::World;
 
+use End::{
+    Accepts, Alone, Applies, Behind, Founders, LeftOut, PassedOver, Ring, Training, Trains, Update,
+    Voters,
+};
+
 type Played = Result<(), Violation>;
+
+/// What a host does at the end of a scene: the kind of its [`Wait`], or its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Trains,
+    Applies,
+    Founders,
+    Alone,
+    Voters,
+    Behind,
+    PassedOver,
+    Joins,
+    Training,
+    Roster,
+    LeftOut,
+    Accepts,
+    Ring,
+    Votes,
+    Update,
+}
+
+impl End {
+    fn of(phase: Phase, wait: Option<&Wait>) -> Self {
+        match wait {
+            None if phase == Phase::Finished => Self::Applies,
+            None => {
+                assert_eq!(phase, Phase::Train, "it stands still for no reason");
+                Self::Trains
+            }
+            Some(Wait::Founders { .. }) => Self::Founders,
+            Some(Wait::Alone { .. }) => Self::Alone,
+            Some(Wait::Voters { .. }) => Self::Voters,
+            Some(Wait::Behind) => Self::Behind,
+            Some(Wait::PassedOver) => Self::PassedOver,
+            Some(Wait::Joins(_)) => Self::Joins,
+            Some(Wait::Training(_)) => Self::Training,
+            Some(Wait::Roster { .. }) => Self::Roster,
+            Some(Wait::LeftOut { .. }) => Self::LeftOut,
+            Some(Wait::Accepts(_)) => Self::Accepts,
+            Some(Wait::Ring { .. }) => Self::Ring,
+            Some(Wait::Votes(_)) => Self::Votes,
+            Some(Wait::Update) => Self::Update,
+        }
+    }
+}
+
+/// Ends a scene: each host does one of these or waits for it, and each of these is what one does.
+fn ends(world: World, expected: &[End]) -> Played {
+    ended(world, expected, |found, expected| found == expected)
+}
+
+/// Ends a scene amid a race: each host does one of these or waits for it.
+fn ends_amid(world: World, expected: &[End]) -> Played {
+    ended(world, expected, BTreeSet::is_subset)
+}
+
+fn ended(
+    world: World,
+    expected: &[End],
+    fits: impl Fn(&BTreeSet<End>, &BTreeSet<End>) -> bool,
+) -> Played {
+    let stands = world.finish();
+    let found = stands.iter().map(|(_, phase, wait)| End::of(*phase, wait.as_ref())).collect();
+    if fits(&found, &expected.iter().copied().collect()) {
+        return Ok(());
+    }
+    let what = format!("it ends with {stands:?}, and not as {expected:?}");
+    Err(Violation { invariant: "end", what })
+}
+
+#[test]
+fn an_end_that_is_named_wrong_is_a_violation() -> Played {
+    let played = |expected: &[End], amid: bool| {
+        let (world, _) = founded(2, 0, None)?;
+        if amid { ends_amid(world, expected) } else { ends(world, expected) }
+    };
+    let is_wrong = |played: Played| played.is_err_and(|broken| broken.invariant == "end");
+    played(&[Trains], false)?;
+    played(&[Trains, Ring], true)?;
+    assert!(is_wrong(played(&[Ring], false)) && is_wrong(played(&[Ring], true)));
+    assert!(is_wrong(played(&[Trains, Ring], false)), "nobody waits for the ring");
+    Ok(())
+}
 
 /// The run's `minority_grace` in milliseconds.
 const GRACE_MS: u64 = 8_000;

@@ -149,7 +149,7 @@ pub(crate) fn claim(
             closed: false,
             log: newcomer(210).log,
             incarnation: 1,
-            phase: intellect_protocol::message::Phase::Train,
+            phase: Phase::Train,
             attempt: 0,
             ready: 0,
             direct: true,
@@ -210,6 +210,7 @@ fn g11_one_voter_mints_tokens() -> Played {
             assert!(world.blamed.iter().any(|(who, _)| *who == blamed));
             reach(&mut world, &honest, epoch + 3)?;
         }
+        ends_amid(world, &[Trains, Update, End::Votes, LeftOut])?;
     }
     Ok(())
 }
@@ -228,6 +229,7 @@ fn g11_one_voter_mints_epochs_and_a_person_decides() -> Played {
         tell_of(&mut world, liar, &honest, &links, head)?;
         assert_eq!(set_out(&world, &honest, head), without.is_some());
         if without.is_some() {
+            ends_amid(world, &[End::Votes, LeftOut])?;
             continue;
         }
         for host in &honest {
@@ -241,6 +243,7 @@ fn g11_one_voter_mints_epochs_and_a_person_decides() -> Played {
         world.start(&[asked]);
         tell_of(&mut world, liar, &[asked], &links, head)?;
         assert!(set_out(&world, &[asked], head), "a person has decided");
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -294,7 +297,7 @@ fn one_of_four_alone(undo_max: u64, deciding: &[usize]) -> Played {
     world.train_in(3, 400);
     assert!(world.until(2 * END_MS, |world| world.same(&all))?);
     assert!(world.epoch(0) >= greater.epoch);
-    Ok(())
+    ends(world, &[Trains, Training])
 }
 
 /// G11: two halves of the voters have both signed epochs since they parted. They meet without a
@@ -315,7 +318,7 @@ fn g11_halves_that_parted_for_long_meet_by_themselves() -> Played {
     let undone: Vec<u64> = all.iter().flat_map(|host| forks(&world, *host)).collect();
     assert!(undone.iter().any(|undone| *undone > 3), "{undone:?}");
     assert!(all.iter().all(|host| held(&world, *host).is_empty()));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G12: a liar's chain names a state that no peer has. A returning peer must not report a
@@ -358,6 +361,7 @@ fn g12_a_lie_about_another_state_is_believed_of_nobody() -> Played {
             }
             (Some(_), met) => assert_eq!(met.unwrap_err().invariant, "diverged"),
         }
+        ends_amid(world, &[Trains, Training, Voters])?;
     }
     Ok(())
 }
@@ -402,6 +406,7 @@ fn g12_a_long_lineage_is_judged_in_little_memory() -> Played {
         assert!(world.epoch(2) + 1 >= epoch, "{} after {epoch}", world.epoch(2));
         reach(&mut world, &[0, 1, 2], epoch + 2)?;
         assert!(forks(&world, 2).is_empty());
+        ends(world, &[Trains])?;
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ fn full_disk(without: Option<Rule>) -> Played {
         epoch > 6 && weight(world, &commit(world, full, epoch), full).is_some_and(|w| w > 0)
     };
     assert!(world.until(END_MS, again)?, "it takes part again");
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn commit_three_peers() -> Played {
         assert!(all.iter().all(|h| weight(&world, &committed, *h) > Some(0)), "{committed:?}");
         assert_eq!(accepted(&world, host, epoch), [(1, None)]);
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R15, G8: one founder does not hear another one that is present. It must
@@ -87,7 +87,8 @@ fn founding_waits_for_everyone_present() -> Played {
     // The members of the last Regroup found the run, and the one left out joins as a newcomer.
     let all = |world: &mut World| sorted(&world.voters(0)) == [0, 1, 2];
     assert!(world.until(END_MS, all)?);
-    reach(&mut world, &[0, 1, 2], 3)
+    reach(&mut world, &[0, 1, 2], 3)?;
+    ends(world, &[Trains])
 }
 
 /// A peer that has never met another one is a run of one, if the run needs no other: it misses nobody.
@@ -103,7 +104,7 @@ fn a_run_of_one_waits_for_nobody() -> Played {
         assert!(!matches!(waits, Some(Wait::Alone { .. } | Wait::Voters { .. })), "{waits:?}");
     }
     assert!(world.epoch(0) > 3);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// A newcomer contributes to a ring before it votes.
@@ -122,7 +123,7 @@ fn late_joiner_next_epoch() -> Played {
     assert!(world.voters(3).contains(&3), "it votes on the next one");
     reach(&mut world, &[0, 1, 2, 3], epoch + 2)?;
     assert!(world.same(&all) && regroups(&world, all[0]).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R6, R34, R36: a voter is too slow for the ring. It is a member without a position, votes, and
@@ -151,7 +152,7 @@ fn slow_voter_has_no_place_and_keeps_its_delta() -> Played {
     // An epoch's budget is 50 to 99 tokens, so this weight is the work of two epochs.
     assert!(weight(&world, &third, c) >= Some(100), "{third:?}");
     assert!(world.same(&all));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R36, G5: `a` has not heard that `c` was Ready in epoch 2, so it does not wait for `c` in epoch 3,
@@ -173,7 +174,7 @@ fn a_roster_that_comes_early_waits() -> Played {
     let third = commit(&world, b, 3);
     assert_eq!((third.attempt, weight(&world, &third, c)), (1, Some(0)), "{third:?}");
     assert!(world.now_ms - since_ms < 5_000, "{} ms", world.now_ms - since_ms);
-    Ok(())
+    ends_amid(world, &[Trains, Update])
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn accept_lost_then_repeated() -> Played {
     assert_eq!(lost.get(), 2, "its Accept was lost on the way to both");
     assert!(all.iter().all(|host| commit(&world, *host, epoch).attempt == 1));
     assert!(world.same(&all));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn duplicate_and_reordered_everything() -> Played {
     reach(&mut world, &all, 6)?;
     assert!(sent.get() > 500, "{}", sent.get());
     assert!(world.same(&all) && all.iter().all(|host| forks(&world, *host).is_empty()));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R12, R29: no peer waits for one that has said goodbye, even if its vote
@@ -234,6 +235,7 @@ fn leave_then_next_epoch_without_grace() -> Played {
         assert_eq!(regroups(&world, rest[0]), expected);
         let third = commit(&world, rest[0], 3);
         assert_eq!((weight(&world, &third, a), third.forkable_since), (None, None));
+        ends(world, &[if count == 2 { Alone } else { Trains }])?;
     }
     Ok(())
 }
@@ -256,7 +258,7 @@ fn restart_mid_epoch_without_a_place() -> Played {
     assert!(world.same(&all) && world.voters(a).contains(&c));
     assert!(commit(&world, a, 6).receipt.spends(&world.name(c), 2));
     assert!(regroups(&world, a).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R34: a peer is cut off during the ring and left out of the second roster. Its work
@@ -282,7 +284,7 @@ fn declared_dead_but_alive() -> Played {
     });
     assert!(both >= Some(100), "{both:?}");
     assert!(world.same(&all));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// Each peer hears a changing part of the others, so their views are never equal.
@@ -315,7 +317,7 @@ fn views_never_equal(window_ms: u64) -> Played {
         assert!(world.epoch(*host) >= 4, "{:?}", world.head(*host));
         assert!(forks(&world, *host).is_empty() && regroups(&world, *host).is_empty());
     }
-    Ok(())
+    ends_amid(world, &[End::Roster, Ring, Accepts])
 }
 
 /// R17: no peer waits longer than its vote takes to arrive, even if it finished its
@@ -347,6 +349,7 @@ fn healthy_peers_commit_within_four_round_trips_of_the_last_vote() -> Played {
             let took_ms = world.now_ms - last_ms;
             assert!(took_ms <= 4 * ROUND_TRIP_MS, "{count} peers, epoch {epoch}: {took_ms} ms");
         }
+        ends(world, &[Trains])?;
     }
     Ok(())
 }

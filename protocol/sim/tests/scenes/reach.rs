@@ -50,7 +50,7 @@ fn unlinked_are_no_neighbours() -> Played {
         let apart = [(all[0], all[1]), (all[2], all[4])];
         assert!(apart.iter().all(|(a, b)| !are_neighbours(&ring, *a, *b)), "{ring:?}");
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn r42_two_behind_symmetric_routers_sit_between_two_that_all_can_dial() -> Playe
         assert_eq!(sorted(&ring), sorted(&all));
         assert!(!are_neighbours(&ring, all[2], all[3]), "{ring:?}");
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R42: of three peers one has IPv4 only and one IPv6 only. One of the two sits out, in turn.
@@ -85,7 +85,7 @@ fn r42_of_three_one_sits_out_where_a_pair_is_not_joined() -> Played {
     assert_eq!(out, BTreeSet::from([all[0], all[1]]), "not always the same one");
     let regrouped = all.iter().any(|host| !regroups(&world, *host).is_empty());
     assert!(!regrouped && world.same(&all));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R42: a peer without any direct connection has no position and follows. It costs no other peer a
@@ -109,7 +109,7 @@ fn r42_one_that_is_joined_with_nobody_costs_nobody_a_place() -> Played {
         epoch > 1 && weight(world, &commit(world, all[0], epoch), newcomer) > Some(0)
     };
     assert!(world.until(END_MS, seated)?, "it takes part where it has two connections");
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R41: a connection that is replaced at once costs no position: for two
@@ -127,7 +127,7 @@ fn r41_a_connection_that_comes_back_at_once_costs_no_place() -> Played {
         let places = all.iter().filter(|host| weight(&world, &committed, **host) > Some(0));
         assert_eq!(places.count(), 3, "{committed:?}");
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R42: heartbeats reach one of three peers three heartbeats late. When the other two lose their
@@ -170,6 +170,7 @@ fn r42_a_report_that_has_not_come_yet_binds_no_proposer() -> Played {
         let epoch = world.epoch(all[0]);
         reach(&mut world, &all, epoch + 3)?;
         assert!(world.same(&all) || world.until(END_MS, |world| world.same(&all))?);
+        ends(world, &[Trains])?;
     }
     assert!(unknowing > 0, "each proposer knew of it");
     Ok(())
@@ -197,7 +198,7 @@ fn passed_over() -> Played {
     let epoch = world.epoch(all[0]);
     reach(&mut world, &all, epoch + 2)?;
     assert!(world.same(&all) && forks(&world, deaf).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]

@@ -32,6 +32,7 @@ fn half_dies(count: usize) -> Played {
             reach(&mut world, live, 2)?;
             assert!(world.now_ms < killed_ms + GRACE_MS, "it waited");
             assert!(regroups(&world, live[0]).is_empty());
+            ends(world, &[if count == 2 { Alone } else { Trains }])?;
             continue;
         }
         world.play(GRACE_MS - 1_000)?;
@@ -43,6 +44,7 @@ fn half_dies(count: usize) -> Played {
             assert!(second.regrouped && !third.regrouped);
             assert_eq!(third.forkable_since, Some(2), "the dead were never seen again");
         }
+        ends(world, &[if count == 2 { Alone } else { Trains }])?;
     }
     Ok(())
 }
@@ -71,7 +73,8 @@ fn last_survivor_has_no_vote() -> Played {
     assert_eq!((world.epoch(x), regroups(&world, x)), (epoch, Vec::new()));
     assert!(matches!(world.wait(x), Some(Wait::Alone { voters: 2, goes_on: false, .. })));
     world.start(&all[..1]);
-    reach(&mut world, &[x, all[0]], epoch + 3)
+    reach(&mut world, &[x, all[0]], epoch + 3)?;
+    ends(world, &[Trains])
 }
 
 /// R12 "elsewhere": `p` has joined a Regroup whose other member died before it joined. `a` comes
@@ -101,7 +104,7 @@ fn joined_a_regroup_that_never_opened() -> Played {
     }
     assert!(world.same(&[a, p]) || world.until(END_MS, |world| world.same(&[a, p]))?);
     assert!(forks(&world, a).is_empty() && forks(&world, p).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R13: `d` and `e` join {d, e, f}, but the Join of `f` is late. They join {d, e}; then the late
@@ -138,7 +141,7 @@ fn regroup_half_joined() -> Played {
     reach(&mut world, &[d, e, f], epoch)?;
     assert!(forks(&world, d).iter().all(|undone| *undone == 0));
     assert!(world.until(END_MS, |world| world.same(&[d, e, f]))?);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R13: all three have voted and no peer heard of it. The last survivor must
@@ -157,7 +160,7 @@ fn survivor(without: Option<Rule>) -> Played {
     // Once for epoch 2, and once for epoch 3, whose voters are the members of its receipt.
     let alone = (vec![c], sorted(&[a, b]));
     assert_eq!(regroups(&world, c), [alone.clone(), alone]);
-    Ok(())
+    ends(world, &[Alone])
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn nested_regroup_keeps_the_dones() -> Played {
     assert_eq!(regroups(&world, last), expected);
     assert_eq!(commit(&world, last, 2).receipt.update, value);
     assert!(accepted(&world, last, 2).last().unwrap().1.is_some());
-    Ok(())
+    ends(world, &[Alone])
 }
 
 /// R8: a Regroup forces a value, and the only peer with its bytes dies. The others try to adopt it,
@@ -215,7 +218,7 @@ fn forced_value_without_bytes() -> Played {
     assert_eq!(votes.borrow().len(), 1, "{c} alone had the bytes");
     assert_ne!(second.receipt.update, votes.borrow()[&c]);
     assert!(second.regrouped && second.receipt.spends(&world.name(d), 1));
-    Ok(())
+    ends(world, &[Alone])
 }
 
 /// R12: a peer that has joined a Regroup has left the series, not the others. Three gather; one
@@ -247,5 +250,5 @@ fn who_has_joined_and_is_missed_for_a_moment_is_not_left_behind() -> Played {
     reach(&mut world, live, 3)?;
     let together = [(sorted(live), sorted(dead))];
     assert!(live.iter().all(|host| regroups(&world, *host) == together));
-    Ok(())
+    ends(world, &[Trains])
 }

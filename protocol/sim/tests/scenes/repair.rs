@@ -46,7 +46,7 @@ fn story(
     assert!(in_the_ring(&mut world, &all, 1)?);
     world.play(first.1)?;
     if !all_at(&world, &all, 1) || all_at(&world, &all, 2) {
-        return Ok(());
+        return ends(world, &[Trains]);
     }
     let mut dead = vec![all[first.0]];
     world.kill(&dead);
@@ -75,7 +75,8 @@ fn story(
         tally.of_the_dead += u32::from(receipt.parts.iter().any(|part| members(&part.members)));
     }
     // S4 in the next epoch as well: no peer offers work that is spent.
-    reach(&mut world, &rest, 3)
+    reach(&mut world, &rest, 3)?;
+    ends(world, &[if rest.len() == 1 { Alone } else { Trains }])
 }
 
 /// R33: each member dies at each hop of both halves, in rings of two to six.
@@ -151,6 +152,7 @@ fn declared_dead_but_alive(
     let mut later = missed + 1..=end;
     let again = later.any(|epoch| weight(&world, &commit(&world, all[0], epoch), c) > Some(0));
     assert!(again, "it takes part again");
+    ends(world, &[Trains])?;
     Ok(in_part)
 }
 
@@ -182,7 +184,8 @@ fn stopped_in_the_ring(after_ms: u64, rule: Option<Rule>) -> Played {
     world.pause(c);
     reach(&mut world, &without(&all, &[c]), 2)?;
     world.resume(c);
-    reach(&mut world, &all, 4)
+    reach(&mut world, &all, 4)?;
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -208,5 +211,5 @@ fn a_kept_chunk_that_nobody_serves_is_redone() -> Played {
         |event: &Event| matches!(event, Event::Aborted { reason: Reason::KeptUnserved, .. });
     assert!(rest.iter().any(|host| reported(&world, *host, aborted)), "nobody missed a chunk");
     assert!(world.same(&rest));
-    Ok(())
+    ends(world, &[Trains])
 }

@@ -26,7 +26,7 @@ fn held_up(count: usize, sends: Sends) -> Played {
     world.send_in_rings(holder, Sends::AsItShould);
     reach(&mut world, &all, 6)?;
     assert!(world.same(&all) && regroups(&world, honest[0]).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -53,7 +53,8 @@ fn a_voter_that_hears_nobody_uses_up_no_attempts() -> Played {
     assert!(phase == Phase::Recover && attempt <= 3, "{phase:?}, {attempt}");
     world.mend();
     let epoch = world.epoch(all[0]);
-    reach(&mut world, &all, epoch + 3)
+    reach(&mut world, &all, epoch + 3)?;
+    ends(world, &[Trains])
 }
 
 /// Where the attempt stands that committed an epoch, and which of the hosts had a position in it.
@@ -83,7 +84,7 @@ fn a_ready_voter_that_hears_nobody_proposes_nothing() -> Played {
     reach(&mut world, &all, epoch)?;
     assert!(world.now_ms - since_ms < 25_000, "{} ms", world.now_ms - since_ms);
     assert_eq!(worked(&world, all[0], epoch, &all), (1, sorted(&all)));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R12: the outer step of half of the voters takes longer than a grace, when the others are Ready already. They are
@@ -97,6 +98,7 @@ fn a_slow_outer_step_is_no_absence() -> Played {
         all[..slow].iter().for_each(|host| world.apply_in(*host, 2 * GRACE_MS));
         reach(&mut world, &all, epoch + 3)?;
         assert!(all.iter().all(|host| regroups(&world, *host).is_empty()), "{slow} of {count}");
+        ends_amid(world, &[Trains, Training, Behind])?;
     }
     Ok(())
 }
@@ -116,6 +118,7 @@ fn a_cut_while_all_train_costs_nothing() -> Played {
         reach(&mut world, &all, epoch)?;
         assert_eq!(worked(&world, all[0], epoch, &all), (1, sorted(&all)), "of {count}");
         assert!(all.iter().all(|host| regroups(&world, *host).is_empty()));
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -141,6 +144,7 @@ fn a_roster_that_is_refused_costs_seconds() -> Played {
         let since_ms = world.now_ms;
         reach(&mut world, &all, epoch)?;
         assert!(world.now_ms - since_ms < 10_000, "{deaf}: {} ms", world.now_ms - since_ms);
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -161,7 +165,7 @@ fn a_ring_that_a_power_cut_ended_is_not_waited_for() -> Played {
     let since_ms = world.now_ms;
     reach(&mut world, &all, epoch)?;
     assert!(world.now_ms - since_ms < 60_000, "{} ms", world.now_ms - since_ms);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R37: the disk of one voter needs long for a flush, without which it accepts nothing. It is not late for that.
@@ -174,5 +178,5 @@ fn a_slow_disk_costs_no_position() -> Played {
     for epoch in epoch + 1..=epoch + 4 {
         assert_eq!(worked(&world, all[0], epoch, &all), (1, sorted(&all)), "epoch {epoch}");
     }
-    Ok(())
+    ends_amid(world, &[Trains, Training])
 }

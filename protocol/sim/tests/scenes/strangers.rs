@@ -88,7 +88,8 @@ fn a_stranger_votes_for_another_value() -> Played {
     let done = Done { series: roster.series, roster: roster_digest, r, update: receipt.update };
     world.say(&all, STRANGER, &heartbeat(&world, all[0], 1));
     world.say(&all, STRANGER, &Message::Done(done));
-    undisturbed(&mut world, &all, 2)
+    undisturbed(&mut world, &all, 2)?;
+    ends(world, &[Trains])
 }
 
 /// R37: a stranger refuses a roster. Only a member that was asked can refuse.
@@ -103,7 +104,8 @@ fn a_stranger_refuses_a_roster() -> Played {
             Refuse { series: roster.series, what, promised, head, reason: Refusal::Promised };
         world.say(&all, STRANGER, &Message::Refuse(refuse));
     }
-    undisturbed(&mut world, &all, 2)
+    undisturbed(&mut world, &all, 2)?;
+    ends(world, &[Trains])
 }
 
 /// G5, R41: anybody can make a key that says that it is Ready and reached. Where no connection joins it with the
@@ -120,7 +122,8 @@ fn a_key_that_only_gossip_brings_costs_no_attempt() -> Played {
     }
     let last = world.epoch(all[0]);
     assert!(last > first + 10, "{last}");
-    (first..=last).try_for_each(|epoch| undisturbed(&mut world, &all, epoch))
+    (first..=last).try_for_each(|epoch| undisturbed(&mut world, &all, epoch))?;
+    ends(world, &[Trains])
 }
 
 /// Votes on rosters and Regroups that do not exist must leave room for those that do.
@@ -138,7 +141,8 @@ fn strangers_fill_no_table() -> Played {
         let join = Join { series, regroup: roster, log, done: None };
         world.say(&all, STRANGER, &Message::Join(join));
     }
-    undisturbed(&mut world, &all, 2)
+    undisturbed(&mut world, &all, 2)?;
+    ends(world, &[Trains])
 }
 
 /// D1, R32: a roster claims to keep impossible blocks. They are compared with their bounds
@@ -175,7 +179,7 @@ fn a_stranger_keeps_blocks_that_do_not_exist() -> Played {
     assert!(world.blamed.len() >= 4 * all.len(), "{:?}", world.blamed);
     reach(&mut world, &all, 2)?;
     assert!(world.same(&all));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R12, R13: a stranger proposes Regroups with the greatest number, never joins, and
@@ -210,7 +214,7 @@ fn a_stranger_stops_no_regroup() -> Played {
     assert!(all_at(&world, &[c, d], 3), "{:?}", [world.head(c), world.head(d)]);
     assert_eq!(regroups(&world, c), [(sorted(&[c, d]), sorted(&[a, b]))]);
     assert!(world.blamed.is_empty());
-    Ok(())
+    ends(world, &[Training])
 }
 
 /// R12, R14: a Regroup that hides an absent voter, or names a member twice, is a fault of its
@@ -232,5 +236,6 @@ fn a_regroup_that_hides_a_voter_is_a_fault() -> Played {
         world.say(&all[..1], STRANGER, &Message::Regroup(regroup));
     }
     assert!(why[0].contains("absent") && why[1].contains("twice"), "{why:?}");
-    undisturbed(&mut world, &all, 2)
+    undisturbed(&mut world, &all, 2)?;
+    ends(world, &[Trains])
 }

@@ -22,6 +22,7 @@ fn two_proposers_one_attempt() -> Played {
         let placed = all.iter().filter(|host| weight(&world, &second, **host) > Some(0));
         assert_eq!(placed.count(), count, "{second:?}");
         assert!(world.same(&all) && second.attempt >= 2);
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -53,7 +54,7 @@ fn proposer_dies_after_one_roster_sent() -> Played {
     let second = commit(&world, rest[0], 2);
     assert!(second.attempt >= 2 && weight(&world, &second, dead) == Some(0), "{second:?}");
     assert!(world.same(&rest) && regroups(&world, rest[0]).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R37: `c` is alive, answers and never accepts. It costs one attempt, and has
@@ -75,7 +76,7 @@ fn who_does_not_accept_costs_one_attempt() -> Played {
     reach(&mut world, &all, 4)?;
     let fourth = commit(&world, all[0], 4);
     assert!(weight(&world, &fourth, c) > Some(0) && world.same(&all), "{fourth:?}");
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R7: `a` and `b` have decided, and no peer heard of it. `c` hears their heartbeats, but not their
@@ -112,7 +113,7 @@ fn status_from_a_minority(without: Option<Rule>) -> Played {
     reach(&mut world, &all, 2)?;
     assert_eq!(commit(&world, c, 2).receipt.update, votes.borrow()[&b]);
     assert!(world.same(&all));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -158,6 +159,7 @@ fn last_done_reaches_one_peer() -> Played {
             let together = world.until(END_MS, |world| world.epoch(a) > 30 && world.same(&all))?;
             assert!(together && forks(&world, a).iter().all(|undone| *undone == 0));
         }
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -193,7 +195,7 @@ fn adopter_cut_off() -> Played {
     world.mend();
     reach(&mut world, &all, 3)?;
     assert!(all.iter().all(|host| forks(&world, *host).is_empty()));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R8: `a` alone voted for its value; `b` and `c`, which did not hear of that, decided another one.
@@ -226,7 +228,7 @@ fn adopted_at_three(without: Option<Rule>) -> Played {
     assert_eq!(second.receipt.update, decided);
     assert!(Some(second.attempt) > highest && highest > Some(1), "{highest:?}, {second:?}");
     assert!(world.same(&[a, b]) && !second.regrouped);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -280,7 +282,7 @@ fn two_certificates_one_update() -> Played {
     let epoch = world.epoch(a) + 1;
     reach(&mut world, &all, epoch)?;
     assert!(all.iter().all(|host| forks(&world, *host).is_empty()));
-    Ok(())
+    ends_amid(world, &[Trains, Behind])
 }
 
 #[test]
@@ -335,7 +337,7 @@ fn two_that_voted_alone(without: Option<Rule>) -> Played {
     reach(&mut world, &[x, y], 2)?;
     assert_eq!(commit(&world, x, 2).receipt.update, decided);
     assert!(world.same(&[x, y]));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -404,7 +406,7 @@ fn who_delivered_is_not_mute_for_another() -> Played {
     world.let_through();
     world.load_in(b, 0);
     reach(&mut world, &all, 3)?;
-    Ok(())
+    ends_amid(world, &[Trains, Training, Behind])
 }
 
 /// R8: a peer that votes for an update and does not deliver it is not counted a second time.
@@ -436,11 +438,11 @@ fn who_withholds_is_not_heard() -> Played {
         rosters.iter().map(|roster| (hears(roster), roster.adopt.is_some())).collect()
     };
     // `a` may ask at the same attempts as others, and is not heard then either.
-    let ends = |rosters: &[Roster]| said(rosters).ends_with(&[(true, true), (false, false)]);
-    assert!(world.until(END_MS, |_| ends(&rosters.borrow()))?, "{:?}", said(&rosters.borrow()));
+    let tries = |rosters: &[Roster]| said(rosters).ends_with(&[(true, true), (false, false)]);
+    assert!(world.until(END_MS, |_| tries(&rosters.borrow()))?, "{:?}", said(&rosters.borrow()));
     world.let_through();
     all.iter().for_each(|host| world.load_in(*host, 0));
     reach(&mut world, &all, 2)?;
     assert!(world.same(&all));
-    Ok(())
+    ends(world, &[Trains])
 }

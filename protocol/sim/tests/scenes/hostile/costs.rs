@@ -50,7 +50,7 @@ fn one_voter_asks(every_ms: Option<u64>, after_ms: Option<u64>) -> Played {
     assert!(epochs >= due, "{epochs} epochs instead of {due}, {attempts} attempts");
     assert!(attempts <= epochs, "{attempts} attempts for {epochs} epochs");
     assert_voters(&world, honest);
-    Ok(())
+    ends(world, &[Training])
 }
 
 /// G2: queries all the time must not interrupt running rings, or no epoch would commit.
@@ -86,7 +86,7 @@ pub(super) fn a_voter_that_refuses_every_roster_has_no_place() -> Played {
     assert!(!told.is_empty(), "it never had a place");
     assert!(epochs >= 10 && attempts <= 3 * epochs, "{epochs} epochs, {attempts} attempts");
     assert_voters(&world, honest);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G13: one of six accepts rosters and never sends. Soon it has no
@@ -101,7 +101,7 @@ pub(super) fn who_never_sends_is_remembered() -> Played {
         .filter(|epoch| weight(&world, &commit(&world, honest[0], *epoch), *x).unwrap_or(0) > 0);
     let (places, attempts) = (places.count(), world.report.of(Count::Attempts));
     assert!(places == 0 && attempts <= 30, "{places} places, {attempts} attempts");
-    Ok(())
+    ends_amid(world, &[Trains, Update])
 }
 
 /// R40: two of nine accept rosters and never send. Their rings show where each stands still, so the
@@ -117,7 +117,7 @@ pub(super) fn two_that_never_send_cost_few_rings() -> Played {
     let placed = honest.iter().filter(|host| weight(&world, &link, **host).unwrap_or(0) > 0);
     let (placed, failed) = (placed.count(), world.report.of(Count::Attempts) - before);
     assert!(placed >= 5 && failed <= 4, "{placed} of 7 have a position after {failed} attempts");
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G14: a majority of five has voted, but `c` and `d` heard of `x`'s vote only. `x` lies and claims
@@ -169,7 +169,7 @@ pub(super) fn who_hides_its_vote_is_not_heard() -> Played {
     [c, d].iter().for_each(|host| world.load_in(*host, 0));
     reach(&mut world, &[a, b, c, d], 2)?;
     assert_eq!(commit(&world, c, 2).receipt.update, decided);
-    Ok(())
+    ends(world, &[Trains, Voters])
 }
 
 /// D1, G14: a lying voter shows votes of its own above every attempt, in its Status and in a roster
@@ -206,6 +206,7 @@ fn a_vote_above_its_own_attempt_forces_nothing() -> Played {
             *who == liar.name && fault.to_string().contains("no voter can have given")
         });
         assert_eq!(of_it.count(), 2 * honest.len(), "{:?}", world.blamed);
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -226,6 +227,7 @@ fn g5_a_voter_that_is_never_ready_costs_little() -> Played {
         world.play(60 * MINUTE_MS)?;
         committed.push(least_epoch(&world, others) - before);
         assert_voters(&world, &all);
+        ends(world, &[Trains])?;
     }
     assert!(10 * committed[1] >= 9 * committed[0], "{committed:?}");
     Ok(())

@@ -66,7 +66,7 @@ fn an_answer_with_no_link_holds_up_no_regroup() -> Played {
     world.kill(gone);
     beside_a_claim(&mut world, 8, left, 3, MINUTE_MS)?;
     assert_eq!(regroups(&world, left[0])[0], (sorted(left), sorted(gone)));
-    Ok(())
+    ends_amid(world, &[Trains, Update])
 }
 
 /// R12, R15: the same while four peers found the run.
@@ -76,7 +76,8 @@ fn an_answer_with_no_link_holds_up_no_founding() -> Played {
     let hosts: Vec<usize> = (0..4).collect();
     answers_with_nothing(&mut world, 4)?;
     world.start(&hosts);
-    beside_a_claim(&mut world, 4, &hosts, 1, MINUTE_MS)
+    beside_a_claim(&mut world, 4, &hosts, 1, MINUTE_MS)?;
+    ends_amid(world, &[Trains, Update])
 }
 
 /// Plays for at most two minutes until these hosts have committed `epoch`, while twice a second a
@@ -103,7 +104,7 @@ fn fresh_keys_with_greater_heads_hold_up_no_regroup() -> Played {
     world.kill(gone);
     beside_fresh_claims(&mut world, left, 2)?;
     assert_eq!(regroups(&world, left[0])[0], (sorted(left), sorted(gone)));
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R12, R15: the same while four peers found the run.
@@ -113,7 +114,8 @@ fn fresh_keys_with_greater_heads_hold_up_no_founding() -> Played {
     let hosts: Vec<usize> = (0..4).collect();
     world.start(&hosts);
     world.play(5)?;
-    beside_fresh_claims(&mut world, &hosts, 1)
+    beside_fresh_claims(&mut world, &hosts, 1)?;
+    ends(world, &[Trains])
 }
 
 /// A founding of eight with `count` keys of the same age. The n-th key joins the Regroups
@@ -147,7 +149,9 @@ fn founded_beside_quitters(count: u64) -> Result<u64, Violation> {
         world.play(10)?;
     }
     assert!(all_at(&world, &hosts, 1), "no founding in 10 minutes");
-    Ok(world.now_ms - start_ms)
+    let took_ms = world.now_ms - start_ms;
+    ends(world, &[Trains])?;
+    Ok(took_ms)
 }
 
 /// R39: sixteen keys leave a founding one after another. Each Regroup that excludes them costs no
@@ -174,5 +178,5 @@ fn keys_that_say_one_word_close_a_run_to_nobody() -> Played {
     world.start(&[4]);
     let votes = |world: &mut World| world.voters(all[0]).contains(&4);
     assert!(world.until(MINUTE_MS, votes)?, "{:?} vote", world.voters(all[0]));
-    Ok(())
+    ends_amid(world, &[Trains, Applies])
 }

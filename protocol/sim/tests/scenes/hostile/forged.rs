@@ -87,7 +87,7 @@ fn the_first_attempt_adopts(count: usize) -> Played {
     })?;
     assert!(said && all_at(&world, &honest, 2), "{:?}", world.phase(honest[0]));
     assert_voters(&world, &honest);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn one_forges_a_vote(count: usize) -> Played {
     })?;
     assert!(said, "nobody answered: {:?}", world.phase(honest[0]));
     assert_voters(&world, &honest);
-    Ok(())
+    ends(world, &[Accepts])
 }
 
 /// The Status of a liar for attempt 2, with a vote at 2 for `receipt`.
@@ -211,7 +211,7 @@ fn s1_one_of_five_makes_two_certificates() -> Played {
     })?;
     assert!(said, "nobody answered");
     assert_voters(&world, &[c, d]);
-    Ok(())
+    ends(world, &[End::Roster])
 }
 
 /// R32: a voter proposes to keep all chunks but one, of rings that never were and with itself as
@@ -242,7 +242,8 @@ pub(super) fn r32_one_of_five_keeps_chunks_of_rings_that_never_were() -> Played 
             |event: &Event| matches!(event, Event::Roster { epoch: 2, kept, .. } if *kept > 0);
         assert!(!reported(&world, *host, kept), "{host} keeps what the liar made up");
     }
-    reach(&mut world, &honest, 3)
+    reach(&mut world, &honest, 3)?;
+    ends(world, &[Trains])
 }
 
 fn keep_what_never_was(world: &mut World, honest: &[usize], liar: &Liar, first: &Roster) {
@@ -279,7 +280,8 @@ fn r12_peers_without_a_vote_mint_a_few_epochs() -> Played {
     assert!(!set_out(&world, &honest, head), "they give up their own lineage");
     assert!(world.blamed.iter().any(|(who, _)| *who == name));
     let epoch = world.epoch(0);
-    reach(&mut world, &honest, epoch + 3)
+    reach(&mut world, &honest, epoch + 3)?;
+    ends_amid(world, &[Trains, Update])
 }
 
 /// R26: a voter votes on an epoch, and then mints another one by a Regroup whose Join denies that vote.
@@ -426,4 +428,5 @@ fn r11_a_voter_that_says_two_things_is_blamed() -> Played {
         assert_eq!(blamed, vec![(liar.name, fault); honest.len()]);
     }
     Ok(())
+    ends(world, &[LeftOut])
 }

@@ -24,7 +24,7 @@ fn one_refuses(count: usize, named: bool) -> Played {
     })?;
     assert!(refused > 0, "it was never asked");
     assert_share(&world, &all, undisturbed, 80);
-    Ok(())
+    ends_amid(world, &[Trains, Ring])
 }
 
 /// G4, R37: a run of three voters, of which two are a majority.
@@ -68,7 +68,7 @@ fn one_asks(count: usize) -> Played {
     })?;
     assert!(!told.is_empty(), "it was never named");
     assert_share(&world, &all, undisturbed, 80);
-    Ok(())
+    ends_amid(world, &[Trains, Ring])
 }
 
 /// G1: a run of three voters, of which two are a majority.
@@ -116,7 +116,7 @@ fn attempts_are_used_up(restarted: bool) -> Played {
     // Each epoch takes a minute of training.
     let phase = world.phase(all[0]);
     assert!(epoch >= 6, "epoch {epoch} after 10 minutes; {phase:?}");
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G1, G2: the attempts of a series cannot be used up.
@@ -155,7 +155,9 @@ fn one_of_eight_dies(late: bool) -> Result<u64, Violation> {
         }
     })?;
     assert!(kill_ms.is_some(), "nobody died");
-    Ok(least_epoch(&world, others))
+    let epochs = least_epoch(&world, others);
+    ends_amid(world, &[Trains, Update])?;
+    Ok(epochs)
 }
 
 /// G10: a late answer to pings must not stretch the timers of honest peers.
@@ -195,7 +197,7 @@ fn two_weights_of_one_guest() -> Played {
         }
     })?;
     assert_share(&world, &all, undisturbed, 80);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G5: sixteen keys are Ready and never accept. An honest newcomer gets a position within three
@@ -217,7 +219,7 @@ pub(super) fn old_sybils_hold_the_guest_places() -> Played {
     );
     // At first each epoch may name one of them.
     assert_share(&world, &all, undisturbed, 20);
-    Ok(())
+    ends(world, &[End::Roster])
 }
 
 /// G7: one of three voters lies. While another one still trains, it proposes all
@@ -262,5 +264,5 @@ pub(super) fn a_roster_of_more_newcomers_than_voters_is_refused() -> Played {
     let voters = world.voters(a);
     let new = voters.iter().filter(|host| !old.contains(host)).count();
     assert!(new < 3, "{new} of {} voters are new", voters.len());
-    Ok(())
+    ends(world, &[Trains])
 }

@@ -51,7 +51,7 @@ fn a_forged_chain_is_believed_of_nobody() -> Played {
     assert!(world.until(MINUTE_MS, caught)?, "{v} is at {}", world.epoch(v));
     assert!(!reported(&world, v, |event| matches!(event, Event::Diverged { .. })));
     assert!(forks(&world, v).is_empty());
-    Ok(())
+    ends(world, &[Trains, Behind])
 }
 
 /// G11: two keys sign a founding and one receipt with weights that no epoch can hold. Such a link
@@ -136,7 +136,7 @@ fn two_keys_mint(tokens: u64, epochs: u64) -> Played {
         assert!(undone.iter().all(|undone| *undone == 0), "{host} undid {undone:?} epochs");
         assert!(head.epoch > before.epoch, "{host} is at {head:?}, and was at {before:?}");
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G11: with weights that no epoch can hold.
@@ -180,5 +180,6 @@ fn partition_of_an_hour_with_short_epochs() -> Played {
     let undone: u64 = all.iter().flat_map(|host| forks(&world, *host)).max().unwrap();
     assert!(undone > 1_000, "{undone}");
     let epoch = world.epoch(all[0]);
-    reach(&mut world, &all, epoch + 5)
+    reach(&mut world, &all, epoch + 5)?;
+    ends(world, &[Trains])
 }

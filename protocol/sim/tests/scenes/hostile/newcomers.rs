@@ -36,6 +36,7 @@ pub(super) fn fresh_keys_hold_up_no_founding() -> Played {
         world.start(&hosts);
         world.play(5)?;
         fresh_keys(&mut world, &hosts, 1, period_ms, 1)?;
+        ends_amid(world, &[Trains, Accepts])?;
     }
     Ok(())
 }
@@ -49,6 +50,7 @@ fn fresh_keys_hold_up_no_regroup() -> Played {
         world.kill(gone);
         fresh_keys(&mut world, left, 2, period_ms, each)?;
         assert_eq!(regroups(&world, left[0])[0], (sorted(left), sorted(gone)));
+        ends(world, &[Trains])?;
     }
     Ok(())
 }
@@ -66,7 +68,7 @@ fn sybils_age_then_never_join() -> Played {
     let epochs: Vec<u64> = hosts.iter().map(|host| world.epoch(*host)).collect();
     assert!(all_at(&world, &hosts, 1), "after 2 minutes: {epochs:?}");
     assert_voters(&world, &hosts);
-    Ok(())
+    ends_amid(world, &[End::Roster, Accepts])
 }
 
 /// R12: eight keys announce greater heads, each another one, and answer no request. The four
@@ -91,5 +93,5 @@ fn who_tells_of_greater_heads_holds_up_no_regroup() -> Played {
     let epochs: Vec<u64> = left.iter().map(|host| world.epoch(*host)).collect();
     assert!(all_at(&world, left, 2), "after 2 minutes: {epochs:?}");
     assert_eq!(regroups(&world, left[0])[0], (sorted(left), sorted(gone)));
-    Ok(())
+    ends(world, &[Ring])
 }

@@ -21,7 +21,7 @@ fn nine_of_seventeen(answer: impl Fn(&mut World, &Liar, usize, &Message)) -> Pla
     let epochs: Vec<u64> = good.iter().map(|host| world.epoch(*host)).collect();
     assert!(all_at(&world, good, 3), "{epochs:?}; {:?}", world.phase(good[0]));
     assert_voters(&world, good);
-    Ok(())
+    ends_amid(world, &[Trains, Training])
 }
 
 /// G9: they say nothing else. A majority that is alive and does nothing must not stop a run.
@@ -118,7 +118,7 @@ fn two_propose(later: bool, count: impl Fn(usize) -> usize) -> Played {
     world.kill(&[x]);
     lie(&mut world, honest, &mut liars, MINUTE_MS, |_, _, _| {})?;
     assert!(all_at(&world, honest, last + 4), "{last}, then {}", least_epoch(&world, honest));
-    Ok(())
+    ends_amid(world, &[Trains, Ring, End::Votes, Update])
 }
 
 /// What a roster shows of a Status that a host has sent.
@@ -162,6 +162,7 @@ fn stranger_named_first_beside_one_voter() -> Played {
         let epoch = world.epoch(a);
         assert_eq!(world.voters(a)[0], a, "{newcomer} decides alone after epoch {epoch}");
         beside += 1;
+        ends(world, &[Trains, Ring])?;
     }
     assert_eq!(beside, 8);
     Ok(())
@@ -190,7 +191,7 @@ fn busy_victim_is_not_mute() -> Played {
     let alone = regroups(&world, a).iter().any(|(_, absent)| absent.contains(&v));
     assert!(!alone, "{a} goes on without {v}: {:?}", regroups(&world, a));
     assert_share(&world, &[a, v], LENGTH_MS / 15_000, 100);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// The epochs that `count` voters commit in 10 minutes with one more that sends queries to all of
@@ -235,7 +236,7 @@ fn beside_an_asker(count: usize, ready: u64) -> Played {
         }
     })?;
     assert_share(&world, honest, LENGTH_MS / 15_000, 100);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 const ONE_WAY_MS: u64 = 150;
@@ -303,5 +304,5 @@ fn late_half_while_a_voter_burns() -> Played {
     assert!(epochs >= 4, "{epochs} epochs in a minute");
     assert!(left_out.iter().all(|count| 2 * count <= honest.len()), "left out: {left_out:?}");
     assert_voters(&world, honest);
-    Ok(())
+    ends(world, &[End::Roster])
 }
