@@ -11,7 +11,7 @@ use crate::message::QuorumRule;
 pub enum Wait {
     /// R15: the run has not begun. It needs more peers, or those that are here begin soon.
     Founders {
-        /// Peers that are here, this one included.
+        /// Peers that are here and that a founding may name (T9), this one included.
         here: usize,
         /// The peers that found the run, at least.
         needed: usize,

@@ -576,6 +576,9 @@ fn founding_that_tickets_make_too_small() -> Played {
     world.start(&[0, 1, 2]);
     world.play(5 * GRACE_MS)?;
     assert!((0..3).all(|host| world.epoch(host) == 0) && world.blamed.is_empty());
+    for host in 0..3 {
+        assert_eq!(world.wait(host), Some(Wait::Founders { here: 2, needed: 3 }));
+    }
     ends(world, &[Founders])
 }
 

@@ -256,13 +256,22 @@ fn is_any_parted(facts: Facts<'_>) -> bool {
     facts.step.table.live(facts.step.now).any(|(_, seen)| parted(seen))
 }
 
+/// T9: how many of these peers, and us, a founding may name, as far as their tickets have uses left.
+pub(super) fn admitted<'a>(
+    facts: Facts<'a>,
+    others: impl Iterator<Item = (&'a PeerId, &'a PeerRecord)>,
+) -> usize {
+    let others = others.map(|(peer, seen)| Voter { peer: *peer, log: seen.beat.log });
+    admission::gathered(facts, others.chain([facts.me.voter()]).collect()).0.len()
+}
+
 /// When a founding is to be expected if no further peer comes, and of how many peers; `None` while too few are heard.
 pub(super) fn expected(facts: Facts<'_>) -> Option<(Time, usize)> {
     if !facts.voters().is_empty() || facts.behind {
         return None;
     }
-    let others = || candidates_beside(facts).map(|(_, seen)| seen.since);
-    let (latest, peers) = (others().max()?, others().count() + 1);
+    let latest = candidates_beside(facts).map(|(_, seen)| seen.since).max()?;
+    let peers = admitted(facts, candidates_beside(facts));
     let steady = latest + FOUNDER_HEARD + facts.step.table.heartbeat * FOUNDING_HEARTBEATS;
     let turn = facts.slot.series.gathering.turn;
     (peers >= facts.validator.peers_min).then(|| (turn.map_or(steady, |turn| turn.due), peers))

@@ -45,7 +45,7 @@ fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
     let (table, now, voters) = (facts.step.table, facts.step.now, facts.voters());
     let needed = facts.validator.peers_min;
     if voters.is_empty() {
-        let here = table.live_in(facts.series(), now).count() + 1;
+        let here = founders::admitted(facts, table.live_in(facts.series(), now));
         return Some(Wait::Founders { here, needed });
     }
     let rule = facts.validator.quorum;
