@@ -329,9 +329,12 @@ impl State {
     /// has ever met another peer, as only the caller knows after a restart.
     pub fn wait(&self, now: Time, met: bool) -> Option<Wait> {
         let step = &Step { now, table: self.view.table(), out: &mut Vec::new() };
-        let passed = self.sync.is_passed_over(step, open(&self.epoch)).then_some(Wait::PassedOver);
-        // Who is behind fetches a greater head already.
-        passed.filter(|_| self.phase().0 != Phase::Behind).or_else(|| self.epoch.wait(step, met))
+        // A peer that is behind fetches a greater head already.
+        let is_behind = self.phase().0 == Phase::Behind;
+        if !is_behind && self.sync.is_passed_over(step, open(&self.epoch)) {
+            return Some(Wait::PassedOver);
+        }
+        self.epoch.wait(step, met)
     }
 
     /// R15: when the run is expected to begin if no further peer comes, and with how many peers; `None` while too few

@@ -63,6 +63,17 @@ pub(crate) struct Revoking {
     pub(crate) revoked: BTreeSet<usize>,
 }
 
+/// Whether a scene still has to say how it ends. Dropped before, it panics.
+#[derive(Default)]
+pub(crate) struct OwedEnd(pub(crate) bool);
+
+impl Drop for OwedEnd {
+    fn drop(&mut self) {
+        let is_owed = self.0 && !std::thread::panicking();
+        assert!(!is_owed, "the scene does not name what its hosts wait for at its end");
+    }
+}
+
 /// What a test or a class of faults has planned for this world.
 #[derive(Default)]
 pub(crate) struct Script {
@@ -88,6 +99,8 @@ pub(crate) struct Script {
     pub(crate) update_bytes: Option<u64>,
     /// The head that a person has chosen for each host, for its next start.
     pub(crate) follow: BTreeMap<usize, Digest>,
+    /// A scene that holds is ended by `World::finish`.
+    pub(crate) owed_end: OwedEnd,
     /// The attestations of a drawn run. Those that a scene makes are not in it.
     pub(crate) attesting: Attesting,
     /// The revocations of a drawn run of invited peers.

@@ -26,16 +26,6 @@ use intellect_protocol::machine::event::Committed;
 use intellect_protocol::machine::wait::Wait;
 use intellect_protocol::message::{Attestation, Body, Head, Notice, Phase, QuorumRule};
 
-/// Whether a scene is still to be ended. It panics if it is dropped then.
-pub(super) struct Unended(pub(super) bool);
-
-impl Drop for Unended {
-    fn drop(&mut self) {
-        let is_owed = self.0 && !std::thread::panicking();
-        assert!(!is_owed, "the scene does not name what its hosts wait for at its end");
-    }
-}
-
 /// The peer of a stranger with this name.
 #[must_use]
 pub fn stranger(name: u8) -> PeerId {
@@ -73,7 +63,7 @@ impl World {
             jitter_ms: 0,
         });
         world.events = Some(Vec::new());
-        world.unended.0 = true;
+        world.script.owed_end.0 = true;
         world
     }
 
@@ -263,7 +253,7 @@ impl World {
     /// Ends the scene, as each has to that breaks no invariant: the phase of each host on which a
     /// process runs, and what it waits for.
     pub fn finish(mut self) -> Vec<(usize, Phase, Option<Wait>)> {
-        self.unended.0 = false;
+        self.script.owed_end.0 = false;
         let stands = |host: usize| Some((host, self.phase(host)?.0, self.wait(host)));
         (0..self.hosts.len()).filter_map(stands).collect()
     }

@@ -139,7 +139,7 @@ fn an_owner_that_seals_twice() -> Played {
     reach(&mut world, &honest, 3)?;
     assert_eq!(votes.get(), 0, "votes on a roster of two updates");
     assert!(commit(&world, a, 2).attempt > 1 && regroups(&world, a).is_empty());
-    Ok(())
+    ends(world, &[Trains])
 }
 
 #[test]

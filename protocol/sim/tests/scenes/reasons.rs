@@ -33,6 +33,7 @@ fn a_newcomer_reads_with_how_many_voters_it_is_joined() -> Played {
         let few = Obstacle::FewLinks { linked, voters: 3 };
         let obstacle = if linked == 0 { Obstacle::NotDirect } else { few };
         assert!(reads(&mut world, 3, obstacle)?, "{obstacle:?}");
+        ends_amid(world, &[Accepts, LeftOut])?;
     }
     Ok(())
 }
@@ -44,7 +45,7 @@ fn a_slow_newcomer_reads_that_it_was_late() -> Played {
     world.train_in(3, 60_000);
     world.start(&[3]);
     assert!(reads(&mut world, 3, Obstacle::Late)?);
-    Ok(())
+    ends_amid(world, &[Accepts, LeftOut])
 }
 
 /// G5: a ring of two voters takes one newcomer at a time, and four come at once.
@@ -54,7 +55,7 @@ fn newcomers_read_that_others_have_the_places() -> Played {
     world.start(&[2, 3, 4, 5]);
     let full = Some(Wait::LeftOut(Obstacle::NoPlace));
     assert!(world.until(END_MS, |world| (2..6).any(|host| world.wait(host) == full))?);
-    Ok(())
+    ends_amid(world, &[End::Roster, Accepts, LeftOut])
 }
 
 /// G6: a voter hears the others, and they do not hear it. After a grace their rosters do not name it.
@@ -65,6 +66,7 @@ fn a_voter_reads_that_it_is_not_heard() -> Played {
         let (mut world, _) = slow(3, 0)?;
         world.direct(move |from, _, _| if from == mute { Fate::Drop } else { Fate::Deliver });
         read += u32::from(reads(&mut world, mute, Obstacle::Unheard)?);
+        ends_amid(world, &[Trains, Training, End::Roster, Accepts, LeftOut])?;
     }
     // A voter whose turn it is at that moment has accepted a roster of its own.
     assert!(read > 0);
@@ -86,5 +88,5 @@ fn a_voter_whose_clock_is_ahead_reads_so() -> Played {
     world.hand_all(&[3], 0xf1, &invite);
     world.start(&[3]);
     assert!(reads(&mut world, 0, Obstacle::Clock)?);
-    Ok(())
+    ends_amid(world, &[End::Roster, Accepts, LeftOut])
 }

@@ -214,7 +214,7 @@ fn a_stranger_stops_no_regroup() -> Played {
     assert!(all_at(&world, &[c, d], 3), "{:?}", [world.head(c), world.head(d)]);
     assert_eq!(regroups(&world, c), [(sorted(&[c, d]), sorted(&[a, b]))]);
     assert!(world.blamed.is_empty());
-    ends(world, &[Training])
+    ends_amid(world, &[Trains, Training, Update])
 }
 
 /// R12, R14: a Regroup that hides an absent voter, or names a member twice, is a fault of its

@@ -50,7 +50,7 @@ fn one_voter_asks(every_ms: Option<u64>, after_ms: Option<u64>) -> Played {
     assert!(epochs >= due, "{epochs} epochs instead of {due}, {attempts} attempts");
     assert!(attempts <= epochs, "{attempts} attempts for {epochs} epochs");
     assert_voters(&world, honest);
-    ends(world, &[Training])
+    ends_amid(world, &[Trains, Training, Ring])
 }
 
 /// G2: queries all the time must not interrupt running rings, or no epoch would commit.

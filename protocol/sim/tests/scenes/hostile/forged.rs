@@ -300,7 +300,7 @@ fn r26_two_links_of_one_epoch_name_the_voter_that_denies_its_vote() -> Played {
     assert!(!set_out(&world, &[0, 1], head));
     let denies = (world.name(liar), Fault::Certificate(CertificateFault::HidesVote));
     assert_eq!((&world.blamed[..], world.report.of(Count::Proven)), (&[denies; 2][..], 2));
-    Ok(())
+    ends_amid(world, &[Trains, Training])
 }
 
 /// R1: one voter signs two rosters of the first attempt, and another one accepts two. The peers that
@@ -336,7 +336,7 @@ fn r1_two_rosters_and_two_accepts_of_one_attempt_are_faults() -> Played {
     assert_eq!(times(other.name, Fault::Done(DoneFault::AcceptsTwo)), honest.len());
     assert_eq!(world.blamed.len(), 2 * honest.len(), "{:?}", world.blamed);
     assert_eq!(world.report.of(Count::Proven), world.blamed.len() as u64);
-    Ok(())
+    ends(world, &[LeftOut])
 }
 
 /// The peers that the honest ones blame, each with its fault, once a key has said this to them.
@@ -374,7 +374,7 @@ fn r8_a_status_with_a_bad_ground_is_a_fault() -> Played {
         let blamed = blamed(&mut world, &honest, liar.name, &ground)?;
         assert_eq!(blamed, expected, "{count} Accepts");
     }
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// G14: a roster shows the Status of a peer without a vote beside those of all voters. Each peer
@@ -392,7 +392,7 @@ fn g14_a_roster_that_heard_a_stranger_is_a_fault() -> Played {
     let expected = vec![(liar.name, Fault::Roster(RosterFault::HeardNoVoter)); honest.len()];
     let blamed = blamed(&mut world, &honest, liar.name, &Message::Roster(roster))?;
     assert_eq!(blamed, expected);
-    Ok(())
+    ends(world, &[Trains])
 }
 
 /// R5, R11, R13: one of four voters votes for two values of its roster, says that it holds two, and
@@ -427,6 +427,5 @@ fn r11_a_voter_that_says_two_things_is_blamed() -> Played {
         let blamed = blamed(&mut world, &honest, liar.name, &other)?;
         assert_eq!(blamed, vec![(liar.name, fault); honest.len()]);
     }
-    Ok(())
     ends(world, &[LeftOut])
 }

@@ -68,7 +68,7 @@ fn sybils_age_then_never_join() -> Played {
     let epochs: Vec<u64> = hosts.iter().map(|host| world.epoch(*host)).collect();
     assert!(all_at(&world, &hosts, 1), "after 2 minutes: {epochs:?}");
     assert_voters(&world, &hosts);
-    ends_amid(world, &[End::Roster, Accepts])
+    ends_amid(world, &[Trains, End::Roster, Accepts])
 }
 
 /// R12: eight keys announce greater heads, each another one, and answer no request. The four
@@ -93,5 +93,5 @@ fn who_tells_of_greater_heads_holds_up_no_regroup() -> Played {
     let epochs: Vec<u64> = left.iter().map(|host| world.epoch(*host)).collect();
     assert!(all_at(&world, left, 2), "after 2 minutes: {epochs:?}");
     assert_eq!(regroups(&world, left[0])[0], (sorted(left), sorted(gone)));
-    ends(world, &[Ring])
+    ends_amid(world, &[Trains, Ring])
 }
