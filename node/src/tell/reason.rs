@@ -206,7 +206,13 @@ fn sentence(wait: &Wait, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             quorum(*rule, *voters),
             number_of(*voters, "voter")
         ),
-        Wait::Voters { here, all, rule } => write!(
+        Wait::Voters { here, all, enough: true, .. } => write!(
+            f,
+            "waiting: {here} of {} {} here, and this node first hears from the others, since it was away",
+            number_of(*all, "voter"),
+            verb(*here)
+        ),
+        Wait::Voters { here, all, enough: false, rule } => write!(
             f,
             "waiting: {here} of {} {} here, and it takes {} to go on",
             number_of(*all, "voter"),
@@ -303,9 +309,11 @@ mod tests {
         assert_eq!(said(Wait::Founders { here: 1, needed: 2 }), founders);
         let (available, liars) = (QuorumRule::Available, QuorumRule::Byzantine);
         let voters = "waiting: 2 of 5 voters are here, and it takes more than half to go on";
-        assert_eq!(said(Wait::Voters { here: 2, all: 5, rule: available }), voters);
+        assert_eq!(said(Wait::Voters { here: 2, all: 5, enough: false, rule: available }), voters);
+        let back = said(Wait::Voters { here: 4, all: 5, enough: true, rule: available });
+        assert!(back.contains("4 of 5 voters are here") && !back.contains("it takes"), "{back}");
         let seven = "waiting: 4 of 7 voters are here, and it takes 5 to go on";
-        assert_eq!(said(Wait::Voters { here: 4, all: 7, rule: liars }), seven);
+        assert_eq!(said(Wait::Voters { here: 4, all: 7, enough: false, rule: liars }), seven);
         let alone = Wait::Alone { voters: 2, rule: available, goes_on: false };
         assert!(said(alone).contains("more than half of 2 voters"));
         assert!(!Reason::Run(Wait::PassedOver).cure().contains("  "));

@@ -115,7 +115,12 @@ mod tests {
     fn a_node_that_waits_says_so_soon_and_every_minute() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
         let founders = Reason::Run(Wait::Founders { here: 1, needed: 2 });
-        let voters = Reason::Run(Wait::Voters { here: 2, all: 5, rule: QuorumRule::Available });
+        let voters = Reason::Run(Wait::Voters {
+            here: 2,
+            all: 5,
+            enough: false,
+            rule: QuorumRule::Available,
+        });
         let mut note = |after, reason| waiting.note(start + after, reason);
         assert_eq!(note(Duration::ZERO, Some(&founders)), NEITHER);
         assert_eq!(note(PATIENCE, Some(&founders)), BOTH);
@@ -130,7 +135,12 @@ mod tests {
     #[test]
     fn a_fork_that_a_person_decides_about_is_said_beside_another_reason() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
-        let voters = Reason::Run(Wait::Voters { here: 2, all: 5, rule: QuorumRule::Available });
+        let voters = Reason::Run(Wait::Voters {
+            here: 2,
+            all: 5,
+            enough: false,
+            rule: QuorumRule::Available,
+        });
         let forked = Reason::Forked { first_epoch: 7, undone: 3, theirs: Digest::ZERO };
         let mut note = |after, reason| waiting.note(start + after, Some(reason));
         assert_eq!(note(Duration::ZERO, &voters), NEITHER);

@@ -25,12 +25,15 @@ pub enum Wait {
         /// Whether this peer is a quorum by itself, and so trains on.
         goes_on: bool,
     },
-    /// The voters of the open epoch that are here form no quorum.
+    /// The voters of the open epoch that are here form no quorum, or this peer was away and first
+    /// hears from each of them (R20).
     Voters {
         /// Voters that are here, this one included if it votes.
         here: usize,
         /// All voters of the open epoch.
         all: usize,
+        /// Whether those that are here form a quorum.
+        enough: bool,
         /// The rule by which voters form a quorum.
         rule: QuorumRule,
     },

@@ -28,7 +28,7 @@ fn four_of_seven_wait() -> Played {
     assert!(all[..3].iter().all(|host| world.epoch(*host) == epoch));
     assert!(all[..3].iter().all(|host| regroups(&world, *host).is_empty()));
     let (here, voters, rule) = (3, 5, QuorumRule::Byzantine);
-    assert_eq!(world.wait(all[0]), Some(Wait::Voters { here, all: voters, rule }));
+    assert_eq!(world.wait(all[0]), Some(Wait::Voters { here, all: voters, enough: false, rule }));
     world.start(&all[3..4]);
     reach(&mut world, &all[..4], epoch + 2)?;
     ends(world, &[Trains])

@@ -53,11 +53,12 @@ fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
     let here = voters.iter().filter(|voter| is_here(voter)).count();
     // R20, R29: after a return or a goodbye others may have gone on, and are waited for.
     let waits = here < voters.len() && founders::awaits_news(facts);
-    let goes_on = facts.hears_majority() && !facts.said_goodbye() && !waits;
+    let enough = facts.hears_majority();
+    let goes_on = enough && !facts.said_goodbye() && !waits;
     if table.live(now).next().is_none() && (needed > 1 || met) {
         return Some(Wait::Alone { voters: voters.len(), rule, goes_on });
     }
-    (!goes_on).then_some(Wait::Voters { here, all: voters.len(), rule })
+    (!goes_on).then_some(Wait::Voters { here, all: voters.len(), enough, rule })
 }
 
 /// What an open attempt waits for: the Accepts, the ring, or the votes that are missing.
