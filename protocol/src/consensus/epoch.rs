@@ -318,8 +318,11 @@ impl State {
         self.process.ready_median = median.or(self.process.ready_median);
         let pause = patience::epochs_between_waits(self.process.ready_median);
         self.conduct.next_epoch(&self.process.validator, &self.slot, &could_be_awaited, pause);
-        self.slot = Slot::new(step.now, head, voters);
         self.votes.forget(head.epoch);
+        // The log may bind us in several epochs (R20), and what it names is read at the start only.
+        let mut updates = std::mem::take(&mut self.slot.updates);
+        updates.keep(&self.votes.updates().collect());
+        self.slot = Slot { updates, ..Slot::new(step.now, head, voters) };
         self.early.retain(|m| m.body().series().is_some_and(|s| s.epoch > head.epoch));
         enter::resume(&mut self.epoch(step));
         let epoch = head.epoch.saturating_add(1);

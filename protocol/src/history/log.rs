@@ -309,6 +309,11 @@ impl Votes {
         self.0.keys().copied()
     }
 
+    /// The updates that some vote names; they must stay readable (R19).
+    pub(crate) fn updates(&self) -> impl Iterator<Item = Digest> {
+        self.0.values().flat_map(Bound::dones).map(|voted| voted.update)
+    }
+
     /// Takes one record. Records of the lineage bind nothing. It checks nothing: what is lawful was
     /// checked before the record came out, and a log is read as it was written.
     pub fn append(&mut self, run: &RunId, record: &Record) {

@@ -287,6 +287,40 @@ fn led_back(meanwhile: Meanwhile) -> Played {
     ends(world, &[Trains])
 }
 
+/// R20, G11: one of three decides two epochs alone, follows a greater head, and is led back to the peer that has neither
+/// epoch. Its log binds it in both, and it still has the updates of both: nobody else does.
+#[test]
+fn r20_votes_of_two_epochs_bind_a_peer_that_is_led_back() -> Played {
+    let (mut world, all) = founded(3, 0, None)?;
+    let [a, b, c] = all[..] else { unreachable!() };
+    world.cut(&[a], 1);
+    world.train_in(a, 600_000);
+    let base = world.epoch(b);
+    reach(&mut world, &[b, c], base + 2)?;
+    let attested = commit(&world, c, world.epoch(c));
+    world.kill(&[c]);
+    reach(&mut world, &[b], attested.head.epoch + 2)?;
+    let alone = commit(&world, b, attested.head.epoch + 2).head;
+    world.train_in(b, 600_000);
+    world.train_in(a, 100);
+    let beyond = world.epoch(b) + 20;
+    reach(&mut world, &[a], beyond)?;
+    world.mend();
+    assert!(world.until(END_MS, |world| world.same(&[a, b]))?);
+    assert!(world.epoch(b) > alone.epoch);
+    world.kill(&[a]);
+    let notice = world.attest(None, &attested);
+    [b, c].iter().for_each(|host| world.bring_notice(*host, &notice));
+    [b, c].iter().for_each(|host| world.train_in(*host, 300));
+    world.start(&[c]);
+    let far = |world: &mut World| [b, c].iter().all(|host| world.epoch(*host) > alone.epoch);
+    assert!(world.until(END_MS, |world| world.same(&[b, c]) && far(world))?);
+    // What they do next rests on what was done alone.
+    let next = commit(&world, c, alone.epoch + 1);
+    assert_eq!(next.receipt.series.parent, alone.state);
+    ends(world, &[Trains])
+}
+
 /// G11: a notice that the organiser has not signed for this run counts for nothing, and
 /// is a fault of the peer that sends it. An attestation that does not extend the known
 /// one is ignored without a fault.

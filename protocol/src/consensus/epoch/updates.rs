@@ -1,6 +1,6 @@
-//! Which updates of the open epoch are stored here, and how safely (R5).
+//! Which updates of the open epoch are stored here, and how safely (R5); and those of later epochs that votes name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::id::Digest;
 
@@ -20,6 +20,11 @@ impl StoredUpdates {
     /// Forgets an update that is not stored any more, or never came.
     pub(super) fn remove(&mut self, update: &Digest) {
         self.0.remove(update);
+    }
+
+    /// Forgets all others than these, at the end of an epoch.
+    pub(super) fn keep(&mut self, named: &BTreeSet<Digest>) {
+        self.0.retain(|update, _| named.contains(update));
     }
 
     /// Whether it is flushed, so that it may be voted for (R5).
