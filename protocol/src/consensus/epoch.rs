@@ -42,6 +42,7 @@ mod founders;
 mod salvage;
 mod gate;
 mod admission;
+mod waited;
 mod waits;
 mod standing;
 mod send;
@@ -313,11 +314,10 @@ impl State {
             self.left = true;
             return step.put(Output::Restart);
         }
-        let could_be_awaited = patience::could_be_awaited(self.facts(step));
         let median = patience::median_time_to_ready(self.facts(step));
         self.process.ready_median = median.or(self.process.ready_median);
-        let pause = patience::epochs_between_waits(self.process.ready_median);
-        self.conduct.next_epoch(&self.process.validator, &self.slot, &could_be_awaited, pause);
+        let apart = patience::epochs_between_waits(self.process.ready_median);
+        self.conduct.next_epoch(&self.process.validator, &self.slot, apart);
         self.votes.forget(head.epoch);
         // The log may bind us in several epochs (R20), and what it names is read at the start only.
         let mut updates = std::mem::take(&mut self.slot.updates);
@@ -385,6 +385,7 @@ impl State {
         // Each step leaves its condition false; the bound is many times the longest chain of steps.
         for _ in 0..64 {
             let epoch = &mut self.epoch(step);
+            patience::note_wait(epoch);
             let left = reconfigure::leave(epoch);
             let moved = vote::advance_roster(epoch)
                 || decide::decide(epoch)

@@ -24,6 +24,7 @@ mod invited;
 mod evening;
 mod liars;
 mod reasons;
+mod waits;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

@@ -297,7 +297,7 @@ fn one_of_four_alone(undo_max: u64, deciding: &[usize]) -> Played {
     world.train_in(3, 400);
     assert!(world.until(2 * END_MS, |world| world.same(&all))?);
     assert!(world.epoch(0) >= greater.epoch);
-    ends(world, &[Trains, Training])
+    ends_amid(world, &[Trains, Training])
 }
 
 /// G11: two halves of the voters have both signed epochs since they parted. They meet without a

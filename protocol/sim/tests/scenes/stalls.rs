@@ -98,7 +98,7 @@ fn a_slow_outer_step_is_no_absence() -> Played {
         all[..slow].iter().for_each(|host| world.apply_in(*host, 2 * GRACE_MS));
         reach(&mut world, &all, epoch + 3)?;
         assert!(all.iter().all(|host| regroups(&world, *host).is_empty()), "{slow} of {count}");
-        ends_amid(world, &[Trains, Training, Behind])?;
+        ends_amid(world, &[Trains, Training, Behind, PassedOver, End::Roster])?;
     }
     Ok(())
 }

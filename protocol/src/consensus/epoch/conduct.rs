@@ -111,16 +111,9 @@ impl Conduct {
         self.missed.note_bound(who);
     }
 
-    /// Closes the account of an epoch. The peers that could be awaited come with whether they were
-    /// Ready. None that was awaited in vain is awaited in the next `pause` epochs.
-    pub(super) fn next_epoch(
-        &mut self,
-        validator: &Validator,
-        slot: &Slot,
-        could_be_awaited: &[(PeerId, bool)],
-        pause: u32,
-    ) {
-        self.waits.count_epoch(slot, could_be_awaited, pause);
+    /// Closes the account of an epoch. Waits in vain for one peer are `apart` epochs apart, or more.
+    pub(super) fn next_epoch(&mut self, validator: &Validator, slot: &Slot, apart: u32) {
+        self.waits.count_epoch(slot, apart);
         let offenders = self.declines.all().chain(self.outcasts(validator, slot)).collect();
         self.offences.count_epoch(&offenders, &slot.members_seen());
         let Self { offences, waits, .. } = std::mem::take(self);
@@ -145,9 +138,14 @@ impl Conduct {
     }
 
     /// G5, G13: whether the first attempt does not wait for a peer: a voter or newcomers were
-    /// recently awaited in vain, or offences exclude the newcomer.
-    pub(super) fn is_awaited_in_vain(&self, peer: &PeerId, is_voter: bool) -> bool {
-        self.waits.skip(peer, is_voter) || (!is_voter && self.offences.is_excluded(peer))
+    /// last awaited in vain, or offences exclude the newcomer.
+    pub(super) fn is_awaited_in_vain(&self, epoch: u64, peer: &PeerId, is_voter: bool) -> bool {
+        self.waits.skip(epoch, peer, is_voter) || (!is_voter && self.offences.is_excluded(peer))
+    }
+
+    /// Whether a peer was Ready at the end of the last epoch.
+    pub(super) fn was_ready(&self, peer: &PeerId) -> bool {
+        self.waits.was_ready(peer)
     }
 
     /// R35: all peers that were reported lost and not heard since.

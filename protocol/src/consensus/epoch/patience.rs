@@ -1,5 +1,6 @@
 //! How long others are waited for until they are Ready (R36, G5).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::id::PeerId;
@@ -10,6 +11,7 @@ use crate::message::{Phase, Voter};
 
 use super::attendance::Question;
 use super::facts::Facts;
+use super::open_epoch::Epoch;
 
 /// How much longer than voters newcomers are waited for at least; guess: the time to fetch an
 /// update and apply it.
@@ -26,8 +28,8 @@ const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Added to the median for epochs so short that scheduling noise exceeds half of them; guess.
 const GRACE_MIN: Duration = Duration::from_secs(4);
 
-/// A wait for a peer that does not become Ready is followed by epochs that last so many times as
-/// long: then a peer that never does costs a ninth of the time.
+/// The epochs from one wait for a peer that does not become Ready to the next one last so many times
+/// as long as that wait: then a peer that never does costs a ninth of the time.
 const WAITS_APART: u128 = 8;
 
 /// Epochs are as short in a test only; a shorter one counts as so long.
@@ -54,10 +56,11 @@ fn grace_after(median: Duration) -> Duration {
     (median / 2).max(GRACE_MIN)
 }
 
-/// The epochs in which a peer is not waited for after a wait without effect (G5).
+/// How many epochs lie from one wait for a peer without effect to the next one, at least (G5).
 pub(super) fn epochs_between_waits(median: Option<Duration>) -> u32 {
-    let epochs =
-        |m: Duration| WAITS_APART * grace_after(m).as_millis() / m.as_millis().max(MEDIAN_MIN_MS);
+    let epochs = |m: Duration| {
+        (WAITS_APART * grace_after(m).as_millis()).div_ceil(m.as_millis().max(MEDIAN_MIN_MS))
+    };
     median.map_or(0, |m| u32::try_from(epochs(m)).unwrap_or(u32::MAX))
 }
 
@@ -106,45 +109,67 @@ pub(super) fn median_time_to_ready(facts: Facts<'_>) -> Option<Duration> {
     median(&mut ready_voters(facts).map(since).collect::<Vec<_>>())
 }
 
-/// Whether every peer is Ready for which the first attempt waits.
+/// Whether every peer is Ready for which the first attempt waits. Voters that it does not wait for
+/// must leave a quorum in the series, which can decide without them.
 pub(super) fn everyone_ready(facts: Facts<'_>) -> bool {
-    awaited_and_unready(facts).next().is_none()
-}
-
-/// The peers for which the first attempt waits, since they are not Ready (R36). Peers that were
-/// recently awaited without effect do not count (G5).
-pub(super) fn awaited_and_unready<'a>(facts: Facts<'a>) -> impl Iterator<Item = PeerId> + 'a {
-    let live = facts.step.table.live(facts.step.now);
-    let is_awaited = move |peer: &PeerId, seen: &PeerRecord| {
-        let beat = &seen.beat;
-        facts.slot.ready_of(peer, beat.incarnation).is_none()
-            && facts.is_reached(peer, seen)
-            && beat.phase != Phase::Behind
-            && facts.peer_status_of(peer, seen).counts(Question::IsAwaited)
-            && !(facts.keeps(Rule::G5) && is_awaited_no_longer(facts, peer))
+    let mut late = unready(facts).peekable();
+    let is_skipped = late.peek().is_some();
+    let here = |voter: &Voter| {
+        *voter == facts.me.voter() || facts.peer_status(voter).counts(Question::Answers)
     };
-    live.filter(move |(peer, seen)| is_awaited(peer, seen)).map(|(peer, _)| *peer)
+    late.all(|peer| is_awaited_no_longer(facts, &peer))
+        && (!is_skipped || facts.validator.quorum.holds(facts.voters(), here))
 }
 
-/// G5: whether a peer that is not Ready was recently awaited without effect. If it is a newcomer,
-/// it still has a little longer than the voters.
-pub(super) fn is_awaited_no_longer(facts: Facts<'_>, peer: &PeerId) -> bool {
+/// The peers for which the first attempt waits, since they are not Ready (R36).
+pub(super) fn awaited_and_unready<'a>(facts: Facts<'a>) -> impl Iterator<Item = PeerId> + 'a {
+    unready(facts).filter(move |peer| !is_awaited_no_longer(facts, peer))
+}
+
+/// The peers that could be Ready, and are not.
+fn unready<'a>(facts: Facts<'a>) -> impl Iterator<Item = PeerId> + 'a {
+    let live = facts.step.table.live(facts.step.now);
+    let is_late = move |peer: &PeerId, seen: &PeerRecord| {
+        facts.slot.ready_of(peer, seen.beat.incarnation).is_none()
+            && facts.is_reached(peer, seen)
+            && seen.beat.phase != Phase::Behind
+            && facts.peer_status_of(peer, seen).counts(Question::IsAwaited)
+    };
+    live.filter(move |(peer, seen)| is_late(peer, seen)).map(|(peer, _)| *peer)
+}
+
+/// G5: whether a peer that is not Ready was last awaited without effect, and this is no epoch that
+/// waits for it again.
+pub(super) fn is_awaited_in_vain(facts: Facts<'_>, peer: &PeerId) -> bool {
+    let (is_voter, epoch) = (facts.names_voter(peer), facts.series().epoch);
+    facts.keeps(Rule::G5) && facts.conduct.is_awaited_in_vain(epoch, peer, is_voter)
+}
+
+/// Such a peer still has a little longer than the others if it is a newcomer, or was Ready in the
+/// last epoch, even if it was too late there.
+fn is_awaited_no_longer(facts: Facts<'_>, peer: &PeerId) -> bool {
+    let has_longer = || !facts.names_voter(peer) || facts.conduct.was_ready(peer);
     let over = || newcomers_until(facts).is_some_and(|until| facts.step.now >= until);
-    let is_voter = facts.names_voter(peer);
-    facts.conduct.is_awaited_in_vain(peer, is_voter) && (is_voter || over())
+    is_awaited_in_vain(facts, peer) && (!has_longer() || over())
 }
 
-/// The live peers for which the epoch could have waited, each with whether it became Ready.
-pub(super) fn could_be_awaited(facts: Facts<'_>) -> Vec<(PeerId, bool)> {
-    let able =
-        |peer, seen: &PeerRecord| facts.is_reached(peer, seen) && seen.beat.phase != Phase::Behind;
-    let came = |peer, seen: &PeerRecord| facts.slot.ready_of(peer, seen.beat.incarnation).is_some();
-    let live = facts.step.table.live_in(facts.series(), facts.step.now);
-    let able = live.filter(|(peer, seen)| able(peer, seen));
-    able.map(|(peer, seen)| (*peer, came(peer, seen))).collect()
+/// Notes for whom the first attempt waits: once our patience is over, and once the wait is.
+pub(super) fn note_wait(epoch: &mut Epoch<'_>) {
+    let facts = epoch.facts();
+    if facts.slot.frozen.is_none() || facts.slot.waited.is_over() {
+        return;
+    }
+    let late = || -> BTreeSet<PeerId> { awaited_and_unready(facts).collect() };
+    let is_over = patience_until(facts).is_some_and(|until| facts.step.now >= until);
+    let late = (is_over && facts.slot.waited.late.is_none()).then(late);
+    let ends = has_accepted(facts) || !is_too_early(facts);
+    let came = ends.then(|| facts.slot.ready.keys().copied().collect());
+    let waited = &mut epoch.slot.waited;
+    waited.late = waited.late.take().or(late);
+    waited.came = came;
 }
 
-/// Until when newcomers are waited for that were recently awaited without effect.
+/// Until when newcomers are waited for that were last awaited without effect.
 pub(super) fn newcomers_until(facts: Facts<'_>) -> Option<Time> {
     let last = ready_voters(facts).map(|(_, at)| at).max()?;
     Some(last + (last.since(facts.slot.began) / 8).max(NEWCOMER_WAIT_MIN))
@@ -160,13 +185,18 @@ pub(super) fn is_too_early(facts: Facts<'_>) -> bool {
 /// How much longer our patience lasts; `None` once it is over, or we have accepted a roster of this
 /// epoch.
 pub(super) fn patience_left(facts: Facts<'_>) -> Option<Duration> {
-    let me = facts.me.peer;
-    if facts.slot.ballots.values().any(|ballot| ballot.accepts.contains_key(&me)) {
+    if has_accepted(facts) {
         return None;
     }
     // No voter is known to be Ready: it is too early for any roster.
     let until = patience_until(facts).unwrap_or(facts.step.now + facts.config.ready_grace);
     (facts.step.now < until).then(|| until.since(facts.step.now))
+}
+
+/// Whether we have accepted a roster of this epoch.
+fn has_accepted(facts: Facts<'_>) -> bool {
+    let me = facts.me.peer;
+    facts.slot.ballots.values().any(|ballot| ballot.accepts.contains_key(&me))
 }
 
 /// The upper median of some lengths of time.

@@ -293,7 +293,7 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
     if let Some(left) = patience::patience_left(facts) {
         let late = |peer: &PeerId, seen: &PeerRecord| {
             facts.slot.ready_of(peer, seen.beat.incarnation).is_none()
-                && patience::is_awaited_no_longer(facts, peer)
+                && patience::is_awaited_in_vain(facts, peer)
         };
         let waits =
             |(peer, seen): &&(&PeerId, &PeerRecord)| !excused(peer, seen) && !late(peer, seen);

@@ -23,6 +23,7 @@ use super::ground::Grounds;
 use super::interface::Durability;
 use super::series::{Adopted, SeriesState, Stage};
 use super::updates::StoredUpdates;
+use super::waited::Waited;
 
 /// What is known of the open epoch.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Slot {
     pub(super) frozen: Option<Frozen>,
     /// What each peer that is Ready has declared (R31).
     pub(super) ready: BTreeMap<PeerId, Declared>,
+    /// For whom the first attempt has waited (G5).
+    pub(super) waited: Waited,
     /// Every roster of this epoch that we know of, by digest, of all its series: the chunks of an
     /// earlier ring may be kept (R10). At most [`BALLOTS_MAX`].
     pub(super) ballots: BTreeMap<Digest, Ballot>,
@@ -105,6 +108,7 @@ impl Slot {
             began: now,
             frozen: None,
             ready: BTreeMap::new(),
+            waited: Waited::default(),
             ballots: BTreeMap::new(),
             openings: Vec::new(),
             chain: vec![series],

@@ -93,5 +93,5 @@ fn who_tells_of_greater_heads_holds_up_no_regroup() -> Played {
     let epochs: Vec<u64> = left.iter().map(|host| world.epoch(*host)).collect();
     assert!(all_at(&world, left, 2), "after 2 minutes: {epochs:?}");
     assert_eq!(regroups(&world, left[0])[0], (sorted(left), sorted(gone)));
-    ends_amid(world, &[Trains, Ring])
+    ends_amid(world, &[Trains, Training, Ring])
 }

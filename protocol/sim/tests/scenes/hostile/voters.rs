@@ -21,7 +21,7 @@ fn nine_of_seventeen(answer: impl Fn(&mut World, &Liar, usize, &Message)) -> Pla
     let epochs: Vec<u64> = good.iter().map(|host| world.epoch(*host)).collect();
     assert!(all_at(&world, good, 3), "{epochs:?}; {:?}", world.phase(good[0]));
     assert_voters(&world, good);
-    ends_amid(world, &[Trains, Training])
+    ends_amid(world, &[Trains, Training, Ring])
 }
 
 /// G9: they say nothing else. A majority that is alive and does nothing must not stop a run.
@@ -191,7 +191,7 @@ fn busy_victim_is_not_mute() -> Played {
     let alone = regroups(&world, a).iter().any(|(_, absent)| absent.contains(&v));
     assert!(!alone, "{a} goes on without {v}: {:?}", regroups(&world, a));
     assert_share(&world, &[a, v], LENGTH_MS / 15_000, 100);
-    ends(world, &[Trains])
+    ends_amid(world, &[Trains, End::Roster])
 }
 
 /// The epochs that `count` voters commit in 10 minutes with one more that sends queries to all of
