@@ -44,6 +44,7 @@ use world::{Setup, World};
 
 use intellect_protocol::base::rng::Rng;
 use intellect_protocol::base::rule::{Rule, Rules};
+use intellect_protocol::machine::wait::Wait;
 use intellect_protocol::message::{Head, QuorumRule};
 
 /// A class of faults: which kinds strike a seed.
@@ -303,10 +304,11 @@ impl Story {
         }
         let before = self.greatest();
         let bound_ms = bound_ms(self.peers, self.attempt()) + lies_ms(self.liars);
+        let waits_ms = if self.is_any_back() { RETURN_WAIT_MS } else { 0 };
         let before = before.map(|head| self.world.rank(&head));
         let beyond =
             |world: &World, head: &Head| before.is_none_or(|before| world.rank(head) > before);
-        self.reach(beyond, bound_ms)?;
+        self.reach(beyond, bound_ms + waits_ms)?;
         self.world.report.progress_ms = self.world.now_ms - healed_ms;
         let now = self.greatest().map_or(0, |head| head.epoch);
         let last = self.epochs.max(now + 1);
@@ -410,6 +412,12 @@ impl Story {
         Err(Violation { invariant, what })
     }
 
+    /// Whether a voter is back, and still waits for the others to say whether they have gone on (R20).
+    fn is_any_back(&self) -> bool {
+        let waits = |host| matches!(self.world.wait(host), Some(Wait::Voters { .. }));
+        self.world.honest().into_iter().any(waits)
+    }
+
     /// Whether `there` holds for the heads of all honest peers, and these lie on one lineage.
     fn all_are(&self, there: impl Fn(&World, &Head) -> bool) -> bool {
         let running = self.world.honest();
@@ -444,6 +452,9 @@ impl Story {
         heads.max_by_key(|head| self.world.rank(head))
     }
 }
+
+/// How long a voter that said goodbye waits for the others when it is back (R20), in milliseconds.
+const RETURN_WAIT_MS: u64 = 60_000;
 
 /// How long a seed of [`Faults::Half`] goes on after its faults, in milliseconds.
 const HALF_MS: u64 = 120_000;
