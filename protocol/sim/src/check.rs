@@ -457,7 +457,8 @@ impl Check {
 
     /// A process starts from what its disk still has. Epochs that it restores count as committed,
     /// and the Joins of an opening as sent, though it may have died before it said so. It is where
-    /// it was, or beyond, unless its disk was damaged (S3).
+    /// it was, or beyond, unless its disk was damaged (S3). It may also be on the greater lineage
+    /// that it followed, and have died before it said that.
     pub(super) fn restored(
         &mut self,
         who: &Process,
@@ -477,7 +478,8 @@ impl Check {
             }
         }
         let Some(before) = self.said.get(&who.voter.peer) else { return Ok(()) };
-        let stands = damaged || self.lineage.descends(&who.head.state, &before.state);
+        let follows = who.head.tokens > before.tokens;
+        let stands = damaged || follows || self.lineage.descends(&who.head.state, &before.state);
         require(stands, "S3", || {
             format!("{} starts at {:?}, and had said {before:?}", who.voter.peer, who.head)
         })
