@@ -414,7 +414,7 @@ impl Story {
 
     /// Whether a voter is back, and still waits for the others to say whether they have gone on (R20).
     fn is_any_back(&self) -> bool {
-        let waits = |host| matches!(self.world.wait(host), Some(Wait::Voters { .. }));
+        let waits = |host| matches!(self.world.wait(host), Some(Wait::Voters { enough: true, .. }));
         self.world.honest().into_iter().any(waits)
     }
 

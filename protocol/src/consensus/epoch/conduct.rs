@@ -111,7 +111,7 @@ impl Conduct {
         self.missed.note_bound(who);
     }
 
-    /// Closes the account of an epoch. Waits in vain for one peer are `apart` epochs apart, or more.
+    /// Closes the account of an epoch. From the second on, waits in vain are `apart` epochs apart.
     pub(super) fn next_epoch(&mut self, validator: &Validator, slot: &Slot, apart: u32) {
         self.waits.count_epoch(slot, apart);
         let offenders = self.declines.all().chain(self.outcasts(validator, slot)).collect();

@@ -145,8 +145,8 @@ pub(super) fn is_awaited_in_vain(facts: Facts<'_>, peer: &PeerId) -> bool {
     facts.keeps(Rule::G5) && facts.conduct.is_awaited_in_vain(epoch, peer, is_voter)
 }
 
-/// Such a peer still has a little longer than the others if it is a newcomer, or was Ready in the
-/// last epoch, even if it was too late there.
+/// G5: whether nobody waits any more for a peer that was last awaited without effect. A newcomer has
+/// a little longer than the others, and a voter that was Ready in the last epoch, even too late.
 fn is_awaited_no_longer(facts: Facts<'_>, peer: &PeerId) -> bool {
     let has_longer = || !facts.names_voter(peer) || facts.conduct.was_ready(peer);
     let over = || newcomers_until(facts).is_some_and(|until| facts.step.now >= until);

@@ -21,7 +21,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Counts for whom an epoch has waited. Waits in vain are `apart` epochs apart, or more.
+    /// Counts for whom an epoch has waited. From the second on, waits in vain are `apart` epochs apart.
     pub(super) fn count_epoch(&mut self, slot: &Slot, apart: u32) {
         self.ready = slot.ready.keys().copied().collect();
         let Some((came, missed)) = slot.waited.outcome() else { return };
