@@ -1,6 +1,6 @@
 //! A quorum that tolerates liars (`tolerate = "liars"`): when peers go on, and when they wait.
 
-use intellect_protocol::message::{Prepared, QuorumRule, Roster, wire};
+use intellect_protocol::message::{Accept, Prepared, QuorumRule, Ready, Refusal, Roster, wire};
 
 use super::*;
 
@@ -199,4 +199,69 @@ fn a_hasty_voter_waits_for_the_others() -> Played {
     assert_eq!((alone.get(), highest.get()), (false, 2));
     assert!(world.same(&all) && regroups(&world, all[0]).is_empty());
     ends(world, &[Trains])
+}
+
+/// G6: nine of ten voters have been Ready for longer than anybody's patience, and wait for the tenth. Then
+/// one of them proposes that only so many voters have a position. Returns how many of the other
+/// eight accept that, and how many refuse it because positions are missing.
+fn answers_to_a_late_roster(places: usize) -> Result<(World, usize, usize), Violation> {
+    let (mut world, all) = run(10)?;
+    let [liar, ready @ .., slow] = &all[..] else { unreachable!() };
+    let (id, epoch) = (world.run, world.epoch(*slow) + 2);
+    let (accepts, refusals): (Noted<BTreeSet<usize>>, Noted<BTreeSet<usize>>) = Default::default();
+    let (accepted, refused) = (accepts.clone(), refusals.clone());
+    let readies: Noted<BTreeMap<usize, Ready>> = Rc::default();
+    let said: Rc<Cell<Option<Digest>>> = Rc::default();
+    let (note, judged) = (readies.clone(), said.clone());
+    world.direct(move |from, _, message| {
+        match message {
+            Message::Ready(declared) if declared.series.epoch == epoch => {
+                note.borrow_mut().insert(from, declared.clone());
+            }
+            Message::Accept(Accept { roster, .. }) if judged.get() == Some(*roster) => {
+                accepted.borrow_mut().insert(from);
+            }
+            Message::Refuse(refuse) if judged.get() == Some(refuse.what) => {
+                assert_eq!(refuse.reason, Refusal::Places);
+                refused.borrow_mut().insert(from);
+            }
+            _ => {}
+        }
+        Fate::Deliver
+    });
+    reach(&mut world, &[*slow], epoch - 1)?;
+    world.train_in(*slow, 20_000);
+    assert!(world.until(END_MS, |_| readies.borrow().len() == 9)?);
+    world.play(1_500)?;
+    let mut members = commit(&world, *liar, epoch - 1).receipt.members;
+    for member in &mut members {
+        let host = world.host(&member.peer).unwrap();
+        member.weight =
+            if all[..places].contains(&host) { readies.borrow()[&host].weight } else { 0 };
+    }
+    members.sort_by_key(|member| member.weight == 0);
+    let (series, proposer) = (world.series(*liar).unwrap(), world.name(*liar));
+    let (heard, adopt, trust, keep) = (Vec::new(), None, None, Vec::new());
+    let roster = Roster { series, attempt: 1, proposer, members, heard, adopt, trust, keep };
+    said.set(Some(wire::roster_digest(&id, &roster)));
+    world.say_as(ready, proposer, &Message::Roster(roster));
+    world.play(500)?;
+    world.let_through();
+    reach(&mut world, ready, epoch + 1)?;
+    // The tenth voter may get the roster along with the Accepts.
+    accepts.borrow_mut().remove(slow);
+    let (accepts, refusals) = (accepts.borrow().len(), refusals.borrow().len());
+    Ok((world, accepts, refusals))
+}
+
+/// G6: three of ten voters may lie and have a position each, so a third of the others have one only
+/// where five have one in all.
+#[test]
+fn g6_liars_with_positions_leave_a_third_to_the_others() -> Played {
+    let (world, accepts, refusals) = answers_to_a_late_roster(4)?;
+    assert_eq!((accepts, refusals), (0, 8));
+    ends_amid(world, &[Trains, Update])?;
+    let (world, accepts, refusals) = answers_to_a_late_roster(5)?;
+    assert_eq!((accepts, refusals), (8, 0));
+    ends_amid(world, &[Trains, Update])
 }

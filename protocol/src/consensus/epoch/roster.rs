@@ -31,7 +31,7 @@ use super::facts::Facts;
 use super::seats::{has_seat, pair, seat};
 use super::{admission, patience, turns};
 
-/// At least one in this many ready voters must have a ring position.
+/// At least one in this many honest ready voters must have a ring position.
 const SHARE: usize = 3;
 
 /// Attempts at which newcomers have positions; at the second, only those that accepted the first.
@@ -309,13 +309,14 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
             d.incarnation == seen.beat.incarnation && facts.step.now.since(d.at) >= settled_in
         })
     };
+    let own = facts.slot.frozen.is_some_and(|f| facts.step.now.since(f.at) >= settled_in);
     let ready = alive.iter().filter(|(p, s)| settled(p, s) && !excused(p, s));
-    let own =
-        usize::from(facts.slot.frozen.is_some_and(|f| facts.step.now.since(f.at) >= settled_in));
-    let ready = ready.count() + own;
+    let ready = ready.count() + usize::from(own);
     let voters: BTreeSet<PeerId> = facts.voters().iter().map(|v| v.peer).collect();
     let places = roster.ring().filter(|m| voters.contains(&m.peer)).count();
-    require(places >= ready / SHARE, Refusal::Places)
+    // f of the Readies and f of the positions may be of liars, and no honest peer sees which.
+    let liars = facts.validator.quorum.liars(facts.voters().len());
+    require(places >= ready.min((ready + (SHARE - 1) * liars) / SHARE), Refusal::Places)
 }
 
 /// Whether a voter is so clearly alive that every proposer knows: it was heard since any report of
