@@ -265,8 +265,8 @@ impl State {
     }
 
     /// Our answer to another peer's question about our lineage, and the links that the caller puts
-    /// into it from the log: their epochs, and the digests of their receipts. If the log cannot be
-    /// read, the caller must not answer.
+    /// before its own from the log: their epochs, and the digests of their receipts. If the log
+    /// cannot be read, the caller must not answer.
     pub fn answer(&self, ask: &Ask) -> (Answer, Vec<(u64, Digest)>) {
         self.sync.lineage().answer(ask, self.epoch.openings())
     }

@@ -128,7 +128,7 @@ impl Driver {
         self.jobs.spawn_blocking(move || {
             match (&mut answer, store.links(&run, &logged)) {
                 (Answer::Lineage { links, .. }, Ok(Some(found))) => {
-                    *links = found;
+                    links.splice(..0, found);
                     reply.send_at_once(wire::answer(&answer));
                 }
                 (_, Err(error)) => tracing::warn!(%error, "links cannot be read"),

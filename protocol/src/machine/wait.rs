@@ -39,7 +39,7 @@ pub enum Wait {
     },
     /// R28: a greater head is being fetched.
     Behind,
-    /// R44: others have decided the open epoch, and none has served the decision yet.
+    /// R44: others have decided the open epoch, and this peer has not got the decision yet.
     PassedOver,
     /// R13: a Regroup is joined, and these members have not joined it.
     Joins(BTreeSet<PeerId>),

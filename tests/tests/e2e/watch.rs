@@ -3,6 +3,7 @@
 use std::{fs, time::Duration};
 
 use e2e::{Process, Story};
+use intellect_protocol::consensus::sync::LINKS_KEPT;
 use serde_json::Value;
 
 use crate::{
@@ -95,6 +96,27 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
     let replay = story.node(&["replay", &events, "--speed", "0"]).unwrap();
     let replay = replay.expect_success().unwrap();
     assert!(replay.out.contains("2 in the last ring"), "{}", replay.out);
+}
+
+/// A member has the newest links in memory, and older ones on its disk. A watcher proves all of them
+/// while the run stands still, and so asks twice for the links around the oldest one in memory.
+#[test]
+fn a_long_run_that_stands_still_is_watched_from_its_first_epoch() {
+    let story = story();
+    let settings = ["epoch.amount=4", "members.min_peers=3"];
+    let ([mut one, mut two, _bootstrap], entry) = run(&story, &settings);
+    let mut three = story.start_node("three", &entry, &["--quiet"]).unwrap();
+    let epochs = LINKS_KEPT as u64 + 6;
+    one.wait_for_commit(epochs, PATIENCE).unwrap();
+    two.kill().unwrap();
+    three.kill().unwrap();
+    one.wait_for(PATIENCE, |event| event["reason"] == "alone").unwrap();
+    let line = ["watch", "--bootstrap", &entry, "--page", "127.0.0.1:0"];
+    let mut watch = story.start_command("watch", &line).unwrap();
+    let at = page(&mut watch);
+    let status = until(|| seen(&at), |seen| seen["head"]["epoch"].as_u64() >= Some(epochs));
+    let last = one.events().unwrap().into_iter().rfind(|event| event["event"] == "committed");
+    assert_eq!(status["head"]["state"], last.unwrap()["state"]);
 }
 
 /// A run of invited peers shows itself to the holder of an invite, and admits nobody by that.

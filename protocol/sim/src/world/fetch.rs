@@ -333,7 +333,7 @@ impl World {
         let (mut answer, logged) = process.holdings.peer().answer(ask);
         if let (Answer::Lineage { links, .. }, false) = (&mut answer, logged.is_empty()) {
             let Some(found) = disk.links(&self.run, &logged) else { return };
-            *links = found;
+            links.splice(..0, found);
         }
         if let Some(liar) = &self.hosts[donor].liar {
             liar.forge(&mut answer);

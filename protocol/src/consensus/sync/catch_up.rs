@@ -157,18 +157,14 @@ impl State {
                     candidate.next = Some(NextEpoch::of(&link.receipt, ledger));
                     self.ask_links(step, candidate);
                 }
-                Some(_) => self.ask_chain(step, now),
+                Some(_) => self.on_other_lineage(step, now, candidate.by_chain),
                 None => self.requests.note_failure(step, claim.peer),
             }
             return;
         }
         let fits = |link: &Link| link.receipt.series.parent == base.state;
         if links.first().is_some_and(|link| candidate.entries.is_empty() && !fits(link)) {
-            return match candidate.by_chain {
-                // Its links contradict its chain.
-                true => self.requests.note_failure(step, claim.peer),
-                false => self.ask_chain(step, now),
-            };
+            return self.on_other_lineage(step, now, candidate.by_chain);
         }
         // Between two answers their author may have withdrawn from that lineage (R23), which is no fault of it.
         let goes_on = !candidate.entries.is_empty();
@@ -195,6 +191,15 @@ impl State {
             self.ask_chain(step, now);
         } else {
             self.requests.note_misleading(step, claim);
+        }
+    }
+
+    /// Links do not fit on ours. The chain shows where the lineages part; links that contradict the chain
+    /// of their own author are a failure, or it could go round between the two questions.
+    fn on_other_lineage(&mut self, step: &mut Step<'_>, now: Claim, by_chain: bool) {
+        match by_chain {
+            true => self.requests.note_failure(step, now.peer),
+            false => self.ask_chain(step, now),
         }
     }
 

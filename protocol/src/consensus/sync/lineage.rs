@@ -200,8 +200,8 @@ impl Lineage {
         self.entry(receipt.series.epoch).is_some_and(|entry| entry.r == self.digest(receipt))
     }
 
-    /// Our answer about our lineage, and the links that the caller still has to put into it from
-    /// our log: their epochs, and the digests of their receipts.
+    /// Our answer about our lineage, and the links that the caller still has to put before its own
+    /// from our log: their epochs, and the digests of their receipts.
     pub(crate) fn answer(&self, ask: &Ask, openings: &[Opening]) -> (Answer, Vec<(u64, Digest)>) {
         let from = |epoch: u64| epoch.max(1)..=self.head.epoch;
         match ask {
@@ -209,8 +209,9 @@ impl Lineage {
                 let logged = from(*from_epoch).take_while(|epoch| *epoch < self.first_link());
                 let logged = logged.map_while(|epoch| Some((epoch, self.entry(epoch)?.r)));
                 let logged: Vec<_> = logged.take(LINKS_MAX).collect();
-                let links = from(*from_epoch).map_while(|epoch| self.link(epoch));
-                let links = links.take(LINKS_MAX).map(|link| link.as_ref().clone()).collect();
+                let links = from(self.first_link().max(*from_epoch));
+                let links = links.map_while(|epoch| self.link(epoch)).map(|l| l.as_ref().clone());
+                let links = links.take(LINKS_MAX - logged.len()).collect();
                 let (head, openings) = (self.head, openings.to_vec());
                 (Answer::Lineage { links, head, openings }, logged)
             }

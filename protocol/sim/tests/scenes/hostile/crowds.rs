@@ -1,7 +1,8 @@
 //! Keys without a vote, one or a thousand: they hold up no founding and no
 //! Regroup, and keep no peer out.
 
-use intellect_protocol::message::{Answer, Join};
+use intellect_protocol::consensus::sync::LINKS_KEPT;
+use intellect_protocol::message::{Answer, Join, Link};
 
 use super::*;
 
@@ -54,6 +55,49 @@ fn beside_a_claim(
     let epochs: Vec<u64> = hosts.iter().map(|host| world.epoch(*host)).collect();
     assert!(all_at(world, hosts, epoch), "after {} s: {epochs:?}", limit_ms / 1_000);
     Ok(())
+}
+
+/// G12: a stranger shows our own chain, other than ours from an epoch on whose link is on our disk only. Asked for the
+/// link before that epoch, it shows another one than ours. It is asked as seldom as one that proves nothing,
+/// and a peer that was away learns from others where the run is.
+#[test]
+fn a_link_that_contradicts_its_own_chain() -> Played {
+    let (mut world, all) = founded(4, 1, None)?;
+    let (x, away) = (4, all[3]);
+    let epoch = LINKS_KEPT as u64 + 60;
+    reach(&mut world, &all, epoch)?;
+    answers_with_nothing(&mut world, x)?;
+    let some: Noted<Option<Link>> = Rc::default();
+    let asked = counter();
+    let questions = asked.clone();
+    world.forge(move |from, _, answer| match answer {
+        Answer::Lineage { links, .. } if from != x => {
+            *some.borrow_mut() = links.last().cloned().or(some.take());
+        }
+        Answer::Lineage { links, head, .. } => {
+            count(&questions);
+            head.epoch += 50;
+            head.tokens += 50_000;
+            match links.first_mut() {
+                Some(link) => link.receipt.update = Digest([3; 32]),
+                None => links.extend(some.borrow().clone()),
+            }
+        }
+        Answer::Chain(chain) if from == x => {
+            let last = chain.last().map_or(0, |link| link.epoch);
+            for link in chain.iter_mut().filter(|link| link.epoch + 100 > last) {
+                (link.state, link.r) = (Digest([4; 32]), Digest([5; 32]));
+            }
+        }
+        Answer::Chain(_) | Answer::Picture(_) => {}
+    });
+    world.play(5_000)?;
+    world.kill(&[away]);
+    reach(&mut world, &all[..3], epoch + 10)?;
+    world.start(&[away]);
+    beside_a_claim(&mut world, x, &all, epoch + 30, 2 * MINUTE_MS)?;
+    assert!((4..40).contains(&asked.get()), "asked {} times", asked.get());
+    ends_amid(world, &[Trains, Training, Ring, End::Votes, Update])
 }
 
 /// R12: three of eight are left. A stranger announces a greater head and serves no link of it. That
