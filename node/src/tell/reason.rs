@@ -221,7 +221,7 @@ fn sentence(wait: &Wait, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
         Wait::Behind => f.write_str("waiting: this node fetches a later state of the run"),
         Wait::PassedOver => f.write_str(
-            "waiting: the others have decided an epoch, and none of them hands out its update",
+            "waiting: the others have decided an epoch, and this node has not got its update yet",
         ),
         Wait::Joins(peers) => write!(f, "waiting: the peers that are here agree on who goes on{}", without(peers)),
         Wait::Training(peers) => write!(f, "waiting: others still train{}", without(peers)),
