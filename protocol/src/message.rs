@@ -142,8 +142,6 @@ pub struct Query {
     pub series: Series,
     /// The attempt (ballot number) that the author wants to propose.
     pub attempt: u64,
-    /// Peers that the author knows as reported lost.
-    pub lost: Vec<PeerId>,
 }
 
 /// Paxos' promise: the answer of a voter to a [`Query`], or the state of a peer without a vote (R2). It is

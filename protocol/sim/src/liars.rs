@@ -88,13 +88,14 @@ const fn deed(name: &'static str, deed: Deed) -> Behaviour {
 
 /// Every behaviour. A seed draws from them by index, so a new one changes all seeds with liars, and
 /// a name is what people type to play one alone.
-pub(crate) static ALL: [Behaviour; 30] = [
+pub(crate) static ALL: [Behaviour; 33] = [
     words("refuses rosters", rosters::refuse),
     words("proposes at once for itself", rosters::grab),
     words("tells two weights", rosters::weigh_twice),
     words("accepts and does no more", rosters::accept),
     words("proposes and does not accept", rosters::disown),
     words("shows two rosters", rosters::show_two),
+    words("leaves out one that it calls lost", rosters::leave_out),
     words("asks after each roster", attempts::ask_after),
     words("asks all the time", attempts::ask_always),
     words("asks for far attempts", attempts::ask_far),
@@ -112,6 +113,8 @@ pub(crate) static ALL: [Behaviour; 30] = [
     words("changes incarnations", presence::flap),
     words("tells of a greater head", presence::mint),
     words("is never Ready", presence::never_ready),
+    words("is Ready for another start", presence::ready_elsewhere),
+    words("is Ready again and again", presence::ready_again),
     deed("answers pings late", Deed::PingsLate),
     deed("never sends in a ring", Deed::NeverSends),
     deed("crawls in a ring", Deed::Crawls),
@@ -141,6 +144,8 @@ pub(crate) struct Memory {
     pub(crate) answered: BTreeSet<[u8; 32]>,
     /// The weight that it claims to have frozen.
     pub(crate) ready: u64,
+    /// The last ring that it has a position in: the series, the roster, and a neighbour.
+    pub(crate) ring: Option<(Series, Digest, PeerId)>,
 }
 
 /// One liar: its behaviours and memory.

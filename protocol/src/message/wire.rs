@@ -22,7 +22,7 @@ use crate::message::{Answer, Message, Opening, Ranked, Receipt, Regroup, Request
 /// The major version of the protocol, first byte of every envelope. It rises with every change of
 /// the bytes or of their meaning. A peer with another version is no faulty peer: its messages are
 /// left unread.
-pub const VERSION: u8 = 8;
+pub const VERSION: u8 = 9;
 
 /// Longest gossiped envelope, in bytes. A proposer leaves kept chunks out until its roster fits.
 pub const GOSSIP_BYTES_MAX: usize = 64 << 10;

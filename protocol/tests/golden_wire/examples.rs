@@ -249,7 +249,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             Message::Heartbeat(Heartbeat { closed: true, unlinked: vec![0xa5, 0x03], ..beat })
         }),
         ("ready", ready()),
-        ("query", Message::Query(Query { series, attempt: 2, lost: vec![peer(0xb)] })),
+        ("query", Message::Query(Query { series, attempt: 2 })),
         ("status, nothing", status(None, false)),
         ("status, voted", status(Some(ranked()), true)),
         ("report, nothing", report(None, Vec::new())),

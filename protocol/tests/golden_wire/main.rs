@@ -188,10 +188,10 @@ fn trailing_bytes_and_long_forms_of_numbers_are_refused() {
 /// D1: a length is compared with the bytes that are there, and with the limit, before it is used.
 #[test]
 fn a_length_beyond_the_message_is_refused() {
-    let query = |length: &str| read(&["02 05 e4*32 00 02", length, "0b*32"].join(" "));
-    assert!(open(&signed(&query("01"))).is_ok());
+    let report = |length: &str| read(&["04 05 e4*32 00 02 00 00", length, "0b*32"].join(" "));
+    assert!(open(&signed(&report("01"))).is_ok());
     for length in ["02", "fa", "fb ff ff", "fc ff*4", "fd ff*8", "fd 00*7 80"] {
-        assert_eq!(open(&signed(&query(length))), Err(OpenError::Malformed), "{length}");
+        assert_eq!(open(&signed(&report(length))), Err(OpenError::Malformed), "{length}");
     }
 }
 

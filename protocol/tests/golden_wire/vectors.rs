@@ -62,9 +62,9 @@ pub(crate) const MESSAGES: &[(&str, &str, &str)] = &[
     ),
     (
         "query",
-        "02 05 e4*32 00 02 01 0b*32",
-        "4e0a9e5c9127213f30b4fcd8e5a3044c758f0eedb758d032e8af7b755d0181dd \
-         28b3336de1ac26c16815aa91f4a5d5ff6dcc84a47814b2085485dfacbb505500",
+        "02 05 e4*32 00 02",
+        "d5c944006fa5c47c24885bfab69878704d1c782dd6d53ed330c2333c12415749 \
+         f27a96422bcca1efa660433c761d8b338f6668639718ccfa45978a5722468200",
     ),
     (
         "status, nothing",

@@ -18,7 +18,7 @@ use intellect_protocol::{
         id::{Digest, LogId, PeerId},
         sign::Keypair,
     },
-    message::{Heartbeat, Message, Query, Roster, Voter, wire},
+    message::{Heartbeat, Message, Report, Roster, Voter, wire},
     ring::{Cut, exchange::frame::PREAMBLE_BYTES},
 };
 use intellect_protocol_sim::liars::{self, Cue, Facts, Liar, Lie, Stand};
@@ -366,7 +366,7 @@ impl Attacker {
     fn flood(&mut self, flood: &Flood) {
         let Some(newest) = self.newest.clone() else { return };
         let run = self.stranger.run;
-        let lost: Vec<PeerId> = match flood.long {
+        let present: Vec<PeerId> = match flood.long {
             true => self.keys.iter().map(Keypair::peer).cycle().take(1_900).collect(),
             false => Vec::new(),
         };
@@ -380,8 +380,10 @@ impl Attacker {
             let sealed = wire::seal(key, &run, Message::Heartbeat(beat));
             self.stranger.gossip(true, wire::gossip(self.repeats, &sealed));
             if flood.long {
-                let query = Query { series: newest.series, attempt: 1, lost: lost.clone() };
-                let sealed = wire::seal(key, &run, Message::Query(query));
+                let (series, present) = (newest.series, present.clone());
+                let report =
+                    Report { series, attempt: 1, chunks: Vec::new(), ready: None, present };
+                let sealed = wire::seal(key, &run, Message::Report(report));
                 self.stranger.gossip(false, wire::gossip(self.repeats, &sealed));
             }
         }

@@ -13,7 +13,7 @@ const FAR: Attempt = 1 << 10;
 
 /// The Query that opens this attempt, as its owner would send it.
 fn ask(series: Series, attempt: Attempt) -> Message {
-    Message::Query(Query { series, attempt, lost: Vec::new() })
+    Message::Query(Query { series, attempt })
 }
 
 /// Records the highest attempt of the newest series that any peer names.

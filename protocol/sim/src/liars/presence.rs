@@ -4,7 +4,7 @@
 //! by the view, the choice of positions, and the waits for Ready peers.
 
 use intellect_protocol::base::id::{Digest, PeerId};
-use intellect_protocol::message::{Heartbeat, Message};
+use intellect_protocol::message::{Heartbeat, Loss, Message, Ready, Series};
 
 use super::{Cue, LOOK_MS, Voice, stranger_log};
 
@@ -80,4 +80,38 @@ pub(super) fn never_ready(voice: &mut Voice<'_>, cue: Cue<'_>) {
         }
         _ => {}
     }
+}
+
+/// Is never Ready for its own start, and says once in each epoch that it is for the next one (G5). It
+/// is waited for no longer than one that says nothing.
+pub(super) fn ready_elsewhere(voice: &mut Voice<'_>, cue: Cue<'_>) {
+    never_ready(voice, cue);
+    match cue {
+        Cue::Says(Message::Ready(ready)) => {
+            let incarnation = ready.incarnation + 1;
+            voice.gossip(Message::Ready(Ready { incarnation, ..ready.clone() }));
+        }
+        Cue::Look if voice.facts.is_stranger => {
+            let incarnation = voice.memory.incarnation + 1;
+            if let Some(stand) = voice.enters() {
+                voice.gossip(declared(stand.series, incarnation));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Says all the time that it is Ready, each time for a later start (G5). Waits that begin when the last
+/// voter is Ready begin once all the same.
+pub(super) fn ready_again(voice: &mut Voice<'_>, cue: Cue<'_>) {
+    let Cue::Look = cue else { return };
+    let Some(newest) = voice.facts.stands.iter().max_by_key(|stand| stand.head.epoch) else {
+        return;
+    };
+    voice.memory.incarnation += 1;
+    voice.gossip(declared(newest.series, voice.memory.incarnation));
+}
+
+fn declared(series: Series, incarnation: u64) -> Message {
+    Message::Ready(Ready { series, incarnation, weight: 100, norm: 1.0, loss: Loss(2.0) })
 }

@@ -3,8 +3,9 @@
 //! A proposer decides alone which peers compute; what it may do with that is bounded by G6 and G7,
 //! and what a member may do to a roster by G4 and G5.
 
+use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::wire;
-use intellect_protocol::message::{Accept, Loss, Member, Message, Ready, Roster, Voter};
+use intellect_protocol::message::{Accept, Loss, Member, Message, Ready, Roster, Stalled, Voter};
 
 use super::{Cue, Voice, refusal};
 
@@ -62,6 +63,38 @@ pub(super) fn show_two(voice: &mut Voice<'_>, cue: Cue<'_>) {
         for member in roster.members.iter().skip(1).step_by(2) {
             voice.send(member.peer, Message::Roster(other.clone()));
         }
+    }
+}
+
+/// Leaves a neighbour of its last ring out of its own rosters, and says just before that this one is
+/// lost (R35). It may cost the neighbour a position, and never the vote (G6).
+pub(super) fn leave_out(voice: &mut Voice<'_>, cue: Cue<'_>) {
+    match cue {
+        Cue::Hears(Message::Roster(roster)) => {
+            let ring: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
+            if let Some(at) = ring.iter().position(|peer| *peer == voice.me()) {
+                let digest = wire::roster_digest(&voice.facts.run, roster);
+                voice.memory.ring = Some((roster.series, digest, ring[(at + 1) % ring.len()]));
+            }
+        }
+        Cue::Says(Message::Roster(roster)) => {
+            let Some((series, digest, lost)) = voice.memory.ring else { return };
+            if series != roster.series || lost == voice.me() {
+                return;
+            }
+            voice.swallow();
+            let stalled = Stalled { series, roster: digest, lost: Some(lost), hops: 0 };
+            voice.gossip(Message::Stalled(stalled));
+            let mut other = roster.clone();
+            other.members.retain(|member| member.peer != lost);
+            // Its own machine would compute for the roster that it did not show.
+            for member in other.members.iter_mut().filter(|member| member.peer == voice.me()) {
+                member.weight = 0;
+            }
+            other.members.sort_by_key(|member| member.weight == 0);
+            voice.gossip(Message::Roster(other));
+        }
+        _ => {}
     }
 }
 

@@ -101,6 +101,12 @@ impl World {
         self.corrupt(host, Liar::silent());
     }
 
+    /// Lets a host be this liar. It hears and says what a liar of a seed does, and does nothing by itself.
+    pub fn lie_as(&mut self, host: usize, liar: Liar) {
+        self.script.lying.drawn = true;
+        self.corrupt(host, liar);
+    }
+
     /// An attestation of a committed epoch by the organiser, after the notice `before`.
     #[must_use]
     pub fn attest(&self, before: Option<&Notice>, committed: &Committed) -> Notice {

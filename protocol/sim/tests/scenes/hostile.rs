@@ -118,7 +118,7 @@ impl Liar {
 
     /// Queries some hosts for their votes.
     fn ask(&self, world: &mut World, to: &[usize], series: Series, attempt: Attempt) {
-        let query = Query { series, attempt, lost: Vec::new() };
+        let query = Query { series, attempt };
         world.say_as(to, self.name, &Message::Query(query));
     }
 }

@@ -2,6 +2,8 @@
 
 use intellect_protocol::message::{Accept, Prepared, QuorumRule, Ready, Refusal, Roster, wire};
 
+use intellect_protocol_sim::liars::Liar;
+
 use super::*;
 
 fn run(count: usize) -> Result<(World, Vec<usize>), Violation> {
@@ -264,4 +266,30 @@ fn g6_liars_with_positions_leave_a_third_to_the_others() -> Played {
     let (world, accepts, refusals) = answers_to_a_late_roster(5)?;
     assert_eq!((accepts, refusals), (8, 0));
     ends_amid(world, &[Trains, Update])
+}
+
+/// G6: the first ring of each epoch stands still, as another honest voter sends nothing in it. A liar leaves out of
+/// its own roster a neighbour that it reports lost just before. However often it does, that neighbour
+/// keeps its vote.
+#[test]
+fn g6_whom_a_liar_calls_lost_keeps_its_vote() -> Played {
+    let (mut world, all) = run(7)?;
+    let (honest, liar) = (&all[..6], all[6]);
+    world.lie_as(liar, Liar::named("leaves out one that it calls lost", 1).unwrap());
+    let (begin, end_ms) = (world.epoch(honest[0]), world.now_ms + END_MS);
+    while world.epoch(honest[0]) < begin + 40 && world.now_ms < end_ms {
+        let epoch = world.epoch(honest[0]);
+        let still = honest[usize::try_from(epoch).unwrap() % honest.len()];
+        for host in honest {
+            let first = world.phase(*host).is_some_and(|(_, attempt)| attempt < 2);
+            let sends = if *host == still && first { Sends::Never } else { Sends::AsItShould };
+            world.send_in_rings(*host, sends);
+        }
+        world.play(20)?;
+        let voters = world.voters(honest[0]);
+        let out: Vec<&usize> = honest.iter().filter(|host| !voters.contains(host)).collect();
+        assert!(out.is_empty(), "{out:?} of {honest:?} do not vote after epoch {epoch}");
+    }
+    assert!(world.epoch(honest[0]) >= begin + 40, "{}", world.epoch(honest[0]));
+    ends_amid(world, &[Trains, Training, Ring, Update, End::Votes, End::Roster])
 }

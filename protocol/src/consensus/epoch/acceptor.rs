@@ -167,9 +167,6 @@ pub(super) fn on_query(epoch: &mut Epoch<'_>, from: PeerId, query: &Query) {
     if query.attempt < 2 || epoch.facts().looks_on() {
         return;
     }
-    for peer in query.lost.iter().filter(|peer| epoch.step.table.peers.contains_key(peer)) {
-        epoch.conduct.note_loss(&epoch.step, *peer, None);
-    }
     epoch.slot.series.note_reached(from, query.attempt);
     if epoch.slot.series.queries.len() < MEMBERS_MAX {
         epoch.slot.series.queries.insert(from, query.attempt);

@@ -45,7 +45,7 @@ pub(super) struct Conduct {
     waits: Waits,
 }
 
-/// Reports that a peer is lost, the newest of a neighbour's or else the first.
+/// Reports that a peer is lost, and when the newest came.
 #[derive(Clone, Debug)]
 struct Loss {
     at: Time,
@@ -66,19 +66,14 @@ impl Conduct {
         self.missed.note(who, now);
     }
 
-    /// Notes that a neighbour `by` in a ring reports a peer lost. Without `by` a Query says so.
-    ///
-    /// R35: one report proves nothing, for the link may be broken, or the reporter itself. So a peer
-    /// with one report is asked like any other, and its silence is the second opinion. Reports from
-    /// before it was last heard no longer count.
-    pub(super) fn note_loss(&mut self, step: &Step<'_>, who: PeerId, by: Option<PeerId>) {
-        if by.is_some() && !self.is_lost(step, &who) {
+    /// Notes that a neighbour `by` in a ring reports a peer lost. Reports from before it was last
+    /// heard no longer count.
+    pub(super) fn note_loss(&mut self, step: &Step<'_>, who: PeerId, by: PeerId) {
+        if self.reporters(step, &who) == 0 {
             self.losses.remove(&who);
         }
-        if self.losses.len() < LOSSES_MAX {
-            self.losses.entry(who).or_insert(Loss { at: step.now, by: BTreeSet::new() });
-        }
-        if let Some((loss, by)) = self.losses.get_mut(&who).zip(by) {
+        if self.losses.len() < LOSSES_MAX || self.losses.contains_key(&who) {
+            let loss = self.losses.entry(who).or_insert(Loss { at: step.now, by: BTreeSet::new() });
             loss.at = step.now;
             loss.by.insert(by);
         }
@@ -148,20 +143,10 @@ impl Conduct {
         self.waits.was_ready(peer)
     }
 
-    /// R35: all peers that were reported lost and not heard since.
-    pub(super) fn lost<'a>(&'a self, step: &'a Step<'_>) -> impl Iterator<Item = &'a PeerId> {
-        self.losses.keys().filter(|who| self.is_lost(step, who))
-    }
-
-    /// R35: whether it was reported lost and not heard since.
-    pub(super) fn is_lost(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        let Some(Loss { at, .. }) = self.losses.get(peer) else { return false };
-        step.table.peers.get(peer).is_none_or(|seen| seen.heard <= *at)
-    }
-
-    /// R35: whether two neighbours report it lost, so that its answer is not waited for.
-    pub(super) fn is_confirmed_lost(&self, step: &Step<'_>, peer: &PeerId) -> bool {
-        self.is_lost(step, peer) && self.losses.get(peer).is_some_and(|loss| loss.by.len() > 1)
+    /// R35: how many neighbours have reported a peer lost that was not heard since.
+    pub(super) fn reporters(&self, step: &Step<'_>, peer: &PeerId) -> usize {
+        let heard = |at| step.table.peers.get(peer).is_some_and(|seen| seen.heard > at);
+        self.losses.get(peer).filter(|loss| !heard(loss.at)).map_or(0, |loss| loss.by.len())
     }
 
     /// G9: whether a voter has missed replies for so long that it counts as absent; a voter that is

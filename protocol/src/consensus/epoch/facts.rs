@@ -124,6 +124,18 @@ impl<'a> Facts<'a> {
         self.step.table.alive(peer, self.step.now)
     }
 
+    /// R35: whether a peer counts as lost: more of its neighbours in rings have reported that than voters
+    /// may lie, and it was not heard since.
+    pub(super) fn is_lost(self, peer: &PeerId) -> bool {
+        let liars = self.validator.quorum.liars(self.voters().len());
+        self.conduct.reporters(self.step, peer) > liars
+    }
+
+    /// R35: whether nobody waits for the answer of a peer: at least two neighbours have reported it lost.
+    pub(super) fn is_surely_lost(self, peer: &PeerId) -> bool {
+        self.is_lost(peer) && self.conduct.reporters(self.step, peer) > 1
+    }
+
     /// Whether a ring can pass through a peer: somebody reaches it, and if it is a newcomer, a direct connection joins it
     /// with us. Otherwise anybody could make keys that only gossip brings, and each would cost an attempt (G5, R41).
     pub(super) fn is_reached(self, peer: &PeerId, seen: &PeerRecord) -> bool {

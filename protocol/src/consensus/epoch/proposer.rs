@@ -57,8 +57,7 @@ pub(super) fn ask(epoch: &mut Epoch<'_>) -> bool {
     if !asks || !turns::is_ours(epoch.facts(), attempt) || !recover::may_go_on(epoch.facts()) {
         return false;
     }
-    let lost = epoch.conduct.lost(&epoch.step).take(MEMBERS_MAX).copied();
-    let query = Query { series: epoch.series(), attempt, lost: lost.collect() };
+    let query = Query { series: epoch.series(), attempt };
     let query = epoch.validator.seal(Message::Query(query));
     acceptor::promise(epoch, attempt);
     let (mut statuses, mut reports) = (BTreeMap::new(), BTreeMap::new());
@@ -131,7 +130,7 @@ pub(super) fn finish_asking(epoch: &mut Epoch<'_>) -> bool {
     let over = timers::is_over(epoch.facts(), Timer::Answers);
     let known = |p: &PeerId| {
         let answered = asking.status(grounds, p).is_some() && asking.reports.contains_key(p);
-        answered || epoch.conduct.is_confirmed_lost(&epoch.step, p)
+        answered || epoch.facts().is_surely_lost(p)
     };
     let answered = epoch.facts().live(Question::Answers).all(|(p, _)| known(p));
     if !answered && !over && !late {

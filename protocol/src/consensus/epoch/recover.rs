@@ -36,7 +36,7 @@ pub(super) fn on_ring_stopped(epoch: &mut Epoch<'_>, digest: Digest, halt: Halt)
     let members: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
     epoch.conduct.note_halt(digest, &members, epoch.me.peer, halt);
     if let Some(neighbour) = lost {
-        epoch.conduct.note_loss(&epoch.step, neighbour, Some(epoch.me.peer));
+        epoch.conduct.note_loss(&epoch.step, neighbour, epoch.me.peer);
     }
     if epoch.slot.series.is_at(digest, Progress::Reduce) {
         lose_ring(epoch, digest);
@@ -61,7 +61,7 @@ pub(super) fn on_stalled(epoch: &mut Epoch<'_>, from: PeerId, stalled: &Stalled)
     epoch.conduct.note_halt(digest, &members, from, Halt { lost, hops });
     let Some(lost) = lost else { return };
     if lost != epoch.me.peer {
-        epoch.conduct.note_loss(&epoch.step, lost, Some(from));
+        epoch.conduct.note_loss(&epoch.step, lost, from);
     }
     let stopped = epoch.conduct.has_stopped(&digest, &lost);
     if !stopped && epoch.slot.series.is_at(digest, Progress::Reduce) {

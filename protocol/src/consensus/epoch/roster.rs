@@ -50,12 +50,12 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let me = Member { peer, log, incarnation, weight };
     let key = |m: &Member| facts.order(Order::Ring, attempt, &m.peer);
     let is_voter = |m: &Member| facts.voters().contains(&m.voter());
-    let mut voters = present_voters(facts);
+    let mut voters = present_voters(facts, attempt);
     voters.extend([me].into_iter().filter(is_voter));
     voters.sort_by_cached_key(|m| (m.peer != facts.me.peer, key(m)));
     voters.truncate(MEMBERS_MAX);
     let others = facts.live(Question::TakesPart);
-    let others = others.map(|(peer, seen)| member(facts, peer, seen));
+    let others = others.map(|(peer, seen)| member(facts, attempt, peer, seen));
     let newcomers = others.chain([me]).filter(|m| m.weight > 0 && !is_voter(m)).collect();
     let mut newcomers = choose_newcomers(facts, attempt, &voters, newcomers);
     newcomers.truncate(MEMBERS_MAX - voters.len());
@@ -77,7 +77,7 @@ pub(super) fn compose(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
 
 /// G6: the other voters that a roster of ours names, with or without a position: those that may
 /// still be there, by what we have heard or by what another peer reported.
-pub(super) fn present_voters(facts: Facts<'_>) -> Vec<Member> {
+pub(super) fn present_voters(facts: Facts<'_>, attempt: u64) -> Vec<Member> {
     let others = facts.voters().iter().filter(|voter| **voter != facts.me.voter());
     let present = others.filter_map(|voter| {
         let seen = facts.step.table.peers.get(&voter.peer);
@@ -88,7 +88,7 @@ pub(super) fn present_voters(facts: Facts<'_>) -> Vec<Member> {
             && facts.step.now.since(heard) < facts.step.table.grace;
         let reported_alive = facts.slot.reported_alive.contains(&voter.peer);
         let unheard = Member { peer: voter.peer, log: voter.log, incarnation: 0, weight: 0 };
-        let member = |seen| member(facts, &voter.peer, seen);
+        let member = |seen| member(facts, attempt, &voter.peer, seen);
         let named = here || reported_alive;
         named.then(|| seen.filter(|s| s.beat.log == voter.log).map_or(unheard, member))
     });
@@ -96,9 +96,14 @@ pub(super) fn present_voters(facts: Facts<'_>) -> Vec<Member> {
 }
 
 /// What a roster of ours says of a peer: weight 0 if it gets no position.
-pub(super) fn member(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> Member {
+///
+/// R35: one report that it is lost proves nothing, for the link may be broken, or the reporter
+/// itself. So it is asked like any other, and its silence is the second opinion.
+pub(super) fn member(facts: Facts<'_>, attempt: u64, peer: &PeerId, seen: &PeerRecord) -> Member {
     let beat = &seen.beat;
-    let able = is_able(facts, peer, seen);
+    let lost = facts.conduct.reporters(facts.step, peer) > 0
+        && facts.slot.series.answered.get(peer).is_none_or(|highest| *highest < attempt);
+    let able = is_able(facts, peer, seen) && !lost;
     let ready = facts.slot.ready_of(peer, beat.incarnation).unwrap_or(0);
     let weight = if able { ready } else { 0 };
     Member { peer: *peer, log: beat.log, incarnation: beat.incarnation, weight }
@@ -110,7 +115,6 @@ pub(super) fn is_able(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> boo
         && seen.beat.phase != Phase::Behind
         && facts.is_alive(peer)
         && !facts.is_revocation_due(peer)
-        && !facts.conduct.is_lost(facts.step, peer)
         && facts.conduct.may_compute(&facts.validator, facts.slot, peer)
 }
 
@@ -289,7 +293,9 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
     let ring: Vec<Member> = roster.ring().copied().collect();
     let apart = apart(facts, &roster.members);
     let seatless = |peer: &PeerId| !has_seat(&ring, *peer, &apart);
-    let excused = |peer: &PeerId, seen: &PeerRecord| !is_able(facts, peer, seen) || seatless(peer);
+    let excused = |peer: &PeerId, seen: &PeerRecord| {
+        !is_able(facts, peer, seen) || facts.is_lost(peer) || seatless(peer)
+    };
     if let Some(left) = patience::patience_left(facts) {
         let late = |peer: &PeerId, seen: &PeerRecord| {
             facts.slot.ready_of(peer, seen.beat.incarnation).is_none()
@@ -319,14 +325,13 @@ pub(super) fn check_places(facts: Facts<'_>, roster: &Roster) -> Result<(), Refu
     require(places >= ready.min((ready + (SHARE - 1) * liars) / SHARE), Refusal::Places)
 }
 
-/// Whether a voter is so clearly alive that every proposer knows: it was heard since any report of
-/// its loss.
+/// Whether a voter is so clearly alive that every proposer knows. A report of its loss does not
+/// count: it can be a lie that its author tells for its own roster.
 fn is_alive(facts: Facts<'_>, peer: &PeerId, seen: &PeerRecord) -> bool {
     // R19: a voter that has lost its log is another voter, or none yet.
     facts.voters().contains(&Voter { peer: *peer, log: seen.beat.log })
         && seen.beat.phase != Phase::Behind
         && facts.peer_status_of(peer, seen) != PeerStatus::Coming
-        && !facts.conduct.is_lost(facts.step, peer)
 }
 
 /// R20: whether we can still do what a roster expects of us: a position of an earlier start is lost

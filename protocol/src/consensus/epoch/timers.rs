@@ -82,7 +82,7 @@ pub(super) fn turn(facts: Facts<'_>, k: u64) -> Duration {
         seen.beat.phase != Phase::Behind
             && counts(facts.peer_status_of(peer, seen))
             && may(peer)
-            && !facts.conduct.is_lost(facts.step, peer)
+            && !facts.is_lost(peer)
             && key(peer) < mine
     });
     let turn = (2 * facts.usual_trip()).max(TURN_MIN);

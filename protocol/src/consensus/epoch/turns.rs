@@ -55,7 +55,7 @@ pub(super) fn is_expected(facts: Facts<'_>, attempt: u64) -> bool {
             seen.beat.phase != Phase::Behind
                 && facts.is_alive(&owner)
                 && facts.peer_status_of(&owner, seen).counts(Question::TakesPart)
-                && !facts.conduct.is_lost(facts.step, &owner)
+                && !facts.is_lost(&owner)
         })
 }
 

@@ -12,7 +12,7 @@ use intellect_protocol::{
         id::{LogId, PeerId},
         sign::Keypair,
     },
-    message::{Heartbeat, Message, Query, wire},
+    message::{Heartbeat, Message, Report, wire},
 };
 
 use super::{Honest, Stranger, WEIGHT, about, next_beat};
@@ -61,7 +61,7 @@ fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
     let (_, beat) = next_beat(&mut stranger);
     let keys = crowd(0, 8);
     let authors: BTreeSet<_> = keys.iter().map(Keypair::peer).collect();
-    let lost: Vec<_> = (0..1_900_u16).map(|n| crowd(n + 1_000, 1)[0].peer()).collect();
+    let present: Vec<_> = (0..1_900_u16).map(|n| crowd(n + 1_000, 1)[0].peer()).collect();
     let run = stranger.run;
     let (mut sent, mut repeat) = (0, 0_u32);
     let start = Instant::now();
@@ -71,8 +71,9 @@ fn what_a_stranger_pours_into_one_node_is_not_passed_on_to_all() {
             repeat += 1;
             let living = wire::seal(key, &run, ready(&beat, repeat.into()));
             stranger.gossip(true, wire::gossip(repeat, &living));
-            let (series, lost) = (beat.series, lost.clone());
-            let long = wire::seal(key, &run, Message::Query(Query { series, attempt: 1, lost }));
+            let (series, present) = (beat.series, present.clone());
+            let report = Report { series, attempt: 1, chunks: Vec::new(), ready: None, present };
+            let long = wire::seal(key, &run, Message::Report(report));
             let bytes = wire::gossip(repeat, &long);
             sent += bytes.len();
             stranger.gossip(false, bytes);

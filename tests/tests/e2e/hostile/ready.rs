@@ -159,7 +159,7 @@ fn a_stranger_does_not_use_up_the_attempts() {
             due = Instant::now() + Duration::from_millis(20);
             attempt = attempt.saturating_add(65_000);
             sent += 1;
-            claimant.say(sent, Message::Query(Query { series: open, attempt, lost: Vec::new() }));
+            claimant.say(sent, Message::Query(Query { series: open, attempt }));
         }
     }
     drop(claimant);
