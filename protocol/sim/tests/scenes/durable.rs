@@ -130,7 +130,7 @@ fn voter_restarts(damage: Damage, without: Option<Rule>) -> Result<bool, Violati
     world.let_through();
     reach(&mut world, &[b, c], 3)?;
     let is_kept = commit(&world, b, 2).receipt.update == votes.borrow()[&a];
-    ends_amid(world, &[Trains, Training, Voters])?;
+    ends_amid(world, &[Trains, Training, PassedOver, Voters])?;
     Ok(is_kept)
 }
 

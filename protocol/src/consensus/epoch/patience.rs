@@ -1,6 +1,5 @@
 //! How long others are waited for until they are Ready (R36, G5).
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::id::PeerId;
@@ -153,20 +152,21 @@ fn is_awaited_no_longer(facts: Facts<'_>, peer: &PeerId) -> bool {
     is_awaited_in_vain(facts, peer) && (!has_longer() || over())
 }
 
-/// Notes for whom the first attempt waits: once our patience is over, and once the wait is.
+/// Notes for whom the first attempt waits once our patience is over, and who is Ready once the wait is.
 pub(super) fn note_wait(epoch: &mut Epoch<'_>) {
     let facts = epoch.facts();
     if facts.slot.frozen.is_none() || facts.slot.waited.is_over() {
         return;
     }
-    let late = || -> BTreeSet<PeerId> { awaited_and_unready(facts).collect() };
     let is_over = patience_until(facts).is_some_and(|until| facts.step.now >= until);
-    let late = (is_over && facts.slot.waited.late.is_none()).then(late);
+    let late: Vec<PeerId> = if is_over { awaited_and_unready(facts).collect() } else { Vec::new() };
     let ends = has_accepted(facts) || !is_too_early(facts);
-    let came = ends.then(|| facts.slot.ready.keys().copied().collect());
-    let waited = &mut epoch.slot.waited;
-    waited.late = waited.late.take().or(late);
-    waited.came = came;
+    // Its heartbeats name the start in which a peer is awaited, so a Ready of another one is none.
+    let start = |peer: &PeerId| facts.step.table.peers.get(peer).map(|seen| seen.beat.incarnation);
+    let is_ready = |p: &&PeerId| start(p).is_some_and(|s| facts.slot.ready_of(p, s).is_some());
+    let came = ends.then(|| facts.slot.ready.keys().filter(is_ready).copied().collect());
+    epoch.slot.waited.late.extend(late);
+    epoch.slot.waited.came = came;
 }
 
 /// Until when newcomers are waited for that were last awaited without effect.

@@ -337,9 +337,11 @@ impl Slot {
     }
 
     /// Notes what a peer has declared. Voters are remembered even if they are forgotten elsewhere:
-    /// how long they took counts (R36).
+    /// how long they took counts (R36). The first time stays, or a peer that declares one start after
+    /// another would prolong the waits that begin with it.
     pub(super) fn declare(&mut self, step: &Step<'_>, peer: PeerId, start: u64, weight: u64) {
-        self.ready.insert(peer, Declared { incarnation: start, weight, at: step.now });
+        let at = self.ready.get(&peer).map_or(step.now, |known| known.at);
+        self.ready.insert(peer, Declared { incarnation: start, weight, at });
         step.table.bound(&mut self.ready, |peer| self.series.names_voter(peer));
     }
 

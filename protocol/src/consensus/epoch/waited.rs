@@ -7,10 +7,10 @@ use crate::base::id::PeerId;
 /// For whom the first attempt of an epoch has waited (G5).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waited {
-    /// The peers that were awaited when our patience ended. What they do later does not matter: a
-    /// peer could withdraw just before the wait for it ends, in every epoch.
-    pub(super) late: Option<BTreeSet<PeerId>>,
-    /// The peers that were Ready when the wait ended: a Ready after it is worth nothing.
+    /// The peers that were awaited once our patience had ended, at any moment until the wait did: a
+    /// peer could withdraw just before that, or come just after our patience, in every epoch.
+    pub(super) late: BTreeSet<PeerId>,
+    /// The peers whose present start was Ready when the wait ended: a Ready after it is worth nothing.
     pub(super) came: Option<BTreeSet<PeerId>>,
 }
 
@@ -23,6 +23,6 @@ impl Waited {
     /// The peers that came in time, and those that did not; nothing if no wait of ours has ended.
     pub(super) fn outcome(&self) -> Option<(&BTreeSet<PeerId>, impl Iterator<Item = &PeerId>)> {
         let came = self.came.as_ref()?;
-        Some((came, self.late.iter().flatten().filter(|peer| !came.contains(*peer))))
+        Some((came, self.late.iter().filter(|peer| !came.contains(*peer))))
     }
 }

@@ -1,6 +1,6 @@
 //! Voters that lie: how many attempts one of them may cost, and what it may claim about votes.
 
-use intellect_protocol::message::{Accept, Ranked, Report};
+use intellect_protocol::message::{Accept, Loss, Ranked, Ready, Report};
 
 use super::*;
 
@@ -231,4 +231,91 @@ fn g5_a_voter_that_is_never_ready_costs_little() -> Played {
     }
     assert!(10 * committed[1] >= 9 * committed[0], "{committed:?}");
     Ok(())
+}
+
+/// Five voters train for four to six seconds, and `act` speaks for a sixth key every 20 ms: that of a
+/// voter, or of a stranger. After some minutes they keep four fifths of their pace without it.
+fn costs_a_fifth(stranger: bool, mut act: impl FnMut(&mut World, &[usize], &mut Liar)) -> Played {
+    let mut pace = |lies: bool| -> Result<u64, Violation> {
+        let (mut world, all) = founded(if stranger { 5 } else { 6 }, 0, None)?;
+        let others = &all[..5];
+        others.iter().for_each(|host| world.train_in(*host, 4_000));
+        world.train_in(others[4], 5_600);
+        let mut liar = if stranger {
+            Liar::stranger(STRANGER)
+        } else {
+            world.kill(&all[5..]);
+            Liar::voter(&world, all[5], others[0])
+        };
+        let mut play = |world: &mut World, length_ms: u64| -> Result<u64, Violation> {
+            let (begin, end_ms) = (least_epoch(world, others), world.now_ms + length_ms);
+            while world.now_ms < end_ms {
+                if lies {
+                    act(world, others, &mut liar);
+                    liar.live(world, others);
+                }
+                world.play(20)?;
+            }
+            Ok(least_epoch(world, others) - begin)
+        };
+        play(&mut world, 3 * MINUTE_MS)?;
+        let epochs = play(&mut world, 5 * MINUTE_MS)?;
+        ends_amid(world, &[Trains, Training, PassedOver, Ring, End::Votes, End::Roster])?;
+        Ok(epochs)
+    };
+    let (without, with) = (pace(false)?, pace(true)?);
+    assert!(10 * with >= 8 * without, "{with} epochs, and {without} without it");
+    Ok(())
+}
+
+const STRANGER: u8 = 231;
+
+/// What a key declares: that it is Ready in the open epoch of `host`, for this start.
+fn declare(world: &mut World, to: &[usize], liar: &Liar, incarnation: u64) {
+    let series = world.series(to[0]).unwrap();
+    let ready = Ready { series, incarnation, weight: 100, norm: 1.0, loss: Loss(2.0) };
+    world.say_as(to, liar.name, &Message::Ready(ready));
+}
+
+/// G5: in each epoch it declares Ready for a start that its heartbeats do not name.
+#[test]
+fn g5_ready_for_another_start() -> Played {
+    for stranger in [true, false] {
+        let mut declared = None;
+        costs_a_fifth(stranger, |world, others, liar| {
+            let series = world.series(others[0]);
+            if declared.replace(series) != Some(series) {
+                declare(world, others, liar, liar.incarnation + 1);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// G5: it is behind until the others have lost their patience, and then trains.
+#[test]
+fn g5_here_only_after_the_patience_of_others() -> Played {
+    let mut began = (None, 0);
+    costs_a_fifth(true, |world, others, liar| {
+        let series = world.series(others[0]);
+        if began.0 != series {
+            began = (series, world.now_ms);
+        }
+        let is_over = world.now_ms > began.1 + 5_200;
+        liar.phase = if is_over { Phase::Train } else { Phase::Behind };
+    })
+}
+
+/// G5: a newcomer is never Ready, and a voter declares Ready for one start after another: the wait for the newcomer
+/// begins with the last voter that is Ready, and does not begin again.
+#[test]
+fn g5_ready_again_and_again() -> Played {
+    let mut newcomer = Liar::stranger(STRANGER);
+    costs_a_fifth(false, |world, others, liar| {
+        if world.now_ms % 200 < 20 {
+            liar.incarnation += 1;
+            declare(world, others, liar, liar.incarnation);
+        }
+        newcomer.live(world, others);
+    })
 }
