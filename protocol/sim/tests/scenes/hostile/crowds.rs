@@ -72,7 +72,7 @@ fn a_link_that_contradicts_its_own_chain() -> Played {
     let questions = asked.clone();
     world.forge(move |from, _, answer| match answer {
         Answer::Lineage { links, .. } if from != x => {
-            *some.borrow_mut() = links.last().cloned().or(some.take());
+            *some.borrow_mut() = links.last().cloned().or_else(|| some.take());
         }
         Answer::Lineage { links, head, .. } => {
             count(&questions);
