@@ -37,6 +37,10 @@ const COMMANDS: usize = 8;
 /// every time.
 const FAILURES_MAX: u32 = 3;
 
+/// A fetched state that is further than so many epochs from ours takes no work of ours along (guess): that was
+/// done on a model that nobody has any more. A newcomer's first work is on genesis.
+const STALE_AFTER: u64 = 4;
+
 /// Reports that may wait. The worker stops while the driver is this far behind.
 const REPORTS: usize = 64;
 
@@ -143,8 +147,9 @@ struct Worker {
     config: Config,
     /// The model and its optimiser, on the device.
     trainer: Box<dyn Trainer>,
-    /// The last committed state. Deltas are measured from its θ.
+    /// The last committed state, and its epoch. Deltas are measured from its θ.
     agreed: Arc<State>,
+    epoch: u64,
     /// θ_local on the host. It equals the trainer's weights only after `store` or `load`.
     local: Vec<f32>,
     /// The value of θ_local when the delta was frozen.
@@ -216,6 +221,7 @@ impl Worker {
             config,
             trainer,
             agreed: Arc::new(agreed),
+            epoch: 0,
             local,
             at_ready: None,
             training: None,
@@ -271,7 +277,10 @@ impl Worker {
             Command::Load { table, state, spent } => {
                 let header = *table.header();
                 self.carry();
+                let is_stale = header.epoch.abs_diff(self.epoch) > STALE_AFTER;
+                let spent = if is_stale { self.forget() } else { spent };
                 self.move_to(*state, &spent)?;
+                self.epoch = header.epoch;
                 self.publish(header, Some(Origin::Loaded))
             }
         }
@@ -378,7 +387,14 @@ impl Worker {
         state.step(&self.config.outer, header.epoch, &delta);
         drop(delta);
         self.move_to(state, spent)?;
+        self.epoch = header.epoch;
         self.publish(header, Some(Origin::Applied))
+    }
+
+    /// Gives up all work that no receipt has spent. Returns the blocks for which the next state replaces it.
+    fn forget(&mut self) -> Blocks {
+        self.at_ready = None;
+        Blocks::all(self.local.len() as u64)
     }
 
     /// The additive rule, block by block (R34): local weights keep the work that the new state has not spent.

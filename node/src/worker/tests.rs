@@ -212,6 +212,21 @@ fn a_fetched_state_replaces_the_anchor() {
     assert_eq!(train(&mut worker, 10).0, budget());
 }
 
+#[test]
+fn work_on_a_model_of_long_ago_is_given_up() {
+    for (epoch, budgets) in [(STALE_AFTER, 2), (STALE_AFTER + 1, 1)] {
+        let mut worker = begin(u64::MAX);
+        let (_, delta) = train(&mut worker, 1);
+        let mut fetched = first();
+        fetched.step(&config(0).outer, 1, &vec![0.1; delta.len()]);
+        let table = Table::of(header(epoch), fetched.theta(), fetched.momentum()).unwrap();
+        let (state_of, spent) = (Box::new(fetched), Blocks::default());
+        assert!(worker.0.try_send(Command::Load { table, state: state_of, spent }).is_ok());
+        state(&mut worker.1, Some(Origin::Loaded));
+        assert_eq!(train(&mut worker, epoch + 1).0, budgets * budget(), "epoch {epoch}");
+    }
+}
+
 /// Updates are checked before the vote, so one that does not decode here ends the node.
 /// A member that names such an update must not end every node of the run.
 #[test]
