@@ -53,7 +53,8 @@ impl Choice<'_> {
 
     /// G12: among the peers ahead, those that the newest receipt names come first, as they are hard
     /// to fake; then those that wasted fewest questions; then the greatest head (R23). Among equals
-    /// chance decides; else a peer with a small name would always be asked first. A head one epoch
+    /// chance decides; else a peer with a small name would always be asked first. Of peers without a
+    /// name it also decides every other time, or ever new keys could claim the greatest heads. A head one epoch
     /// ahead is given a moment to reach us by votes, from `since` on.
     pub(super) fn first(self, ahead: Vec<(Claim, Rank)>, since: Time, draws: u64) -> Option<Claim> {
         let waits = self.open.decided || self.step.now < since + USUAL_WAIT;
@@ -64,9 +65,10 @@ impl Choice<'_> {
             true => {
                 let is_named = self.ours.names(self.ours.head.epoch, peer);
                 let failures = self.requests.failures(peer);
-                (Reverse(is_named), failures, Reverse(*rank), self.draw(peer, draws))
+                let rank = (is_named || draws % 2 == 0).then_some(*rank);
+                (Reverse(is_named), failures, Reverse(rank), self.draw(peer, draws))
             }
-            false => (Reverse(false), 0, Reverse(*rank), Digest(peer.0)),
+            false => (Reverse(false), 0, Reverse(Some(*rank)), Digest(peer.0)),
         };
         ahead.min_by_key(key).map(|(claim, _)| claim)
     }

@@ -95,7 +95,8 @@ impl Path {
         let Some((count, entry)) = count.and_then(last) else { return };
         let head = entry.head(self.base.saturating_add(count as u64));
         let rank = ours.proven(self.base, &self.entries, &head);
-        if ours.is_greater(&rank) {
+        // The last link names the next voters, so it must be in memory.
+        if ours.is_greater(&rank) && count > self.without_link() {
             self.links.truncate(count.saturating_sub(self.without_link()));
             self.entries.truncate(count);
             (self.claim.head, self.rank) = (head, rank);
