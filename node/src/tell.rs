@@ -403,6 +403,7 @@ impl Console {
     /// receipt says. The counts of the epoch begin anew, and so do its marks. Where lines beneath
     /// show the epochs, few commits are a sentence.
     fn committed(&mut self, committed: &Committed) {
+        self.waiting.commit();
         let head = committed.head;
         let ranked = committed.receipt.members.iter().filter(|m| m.weight > 0);
         let sync = self.ready_at.take().map(|at| at.elapsed());

@@ -45,6 +45,13 @@ impl Waiting {
         self.now.is_some()
     }
 
+    /// An epoch was committed. What belongs to an epoch has ended with it, even if the next look finds the same again.
+    pub(crate) fn commit(&mut self) {
+        if self.now.is_some_and(|(name, ordinary, _)| ordinary || name == "passed-over") {
+            *self = Self::default();
+        }
+    }
+
     /// Which reports of this reason are due now.
     pub(crate) fn note(&mut self, now: Instant, reason: Option<&Reason>) -> Due {
         let Some(reason) = reason else {
@@ -109,6 +116,25 @@ mod tests {
         assert_eq!(note(PATIENCE, &goes_on), BOTH);
         assert_eq!(note(AGAIN, &goes_on), NEITHER);
         assert_eq!(note(PATIENCE + AGAIN, &goes_on), BOTH);
+    }
+
+    /// The looks of a node can be in step with its epochs, so that each finds the same.
+    #[test]
+    fn what_belongs_to_an_epoch_ends_with_it_and_a_lone_node_says_so_each_minute() {
+        let (rule, start) = (QuorumRule::Available, Instant::now());
+        for (wait, times) in [
+            (Wait::Ring { slowest: None, needed: 1 }, 0),
+            (Wait::PassedOver, 0),
+            (Wait::Alone { voters: 1, rule, goes_on: true }, 2),
+        ] {
+            let (mut waiting, reason) = (Waiting::default(), Reason::Run(wait));
+            let looks = (0..=124).map(|look| {
+                waiting.commit();
+                waiting.note(start + Duration::from_millis(500) * look, Some(&reason))
+            });
+            let due: Vec<Due> = looks.filter(|due| *due != NEITHER).collect();
+            assert_eq!(due, vec![BOTH; times], "{reason}");
+        }
     }
 
     #[test]

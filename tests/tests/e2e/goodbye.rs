@@ -4,6 +4,7 @@ use std::{fs, time::Duration};
 
 use e2e::{SMALL, Story};
 use intellect_bootstrap::interrupts::is_hangup_ignored;
+use serde_json::Value;
 
 use crate::story;
 
@@ -36,6 +37,12 @@ fn a_closed_terminal_is_a_goodbye() {
     let done = leaves.wait(PATIENCE).unwrap().expect_success().unwrap();
     let lost = stays.wait_for(PATIENCE, |event| event["event"] == "peer-lost").unwrap();
     assert_eq!(lost["cause"], "left", "{}", done.out);
+    // Its epochs are shorter than the time between two looks at what it waits for.
+    let alone = "alone: no other peer of this run can be reached; what is trained now";
+    stays.wait_until_it_said(alone, PATIENCE).unwrap();
+    let events = stays.events().unwrap();
+    let of_ring = |event: &&Value| event["event"] == "waiting" && event["reason"] == "ring";
+    assert_eq!(events.iter().find(of_ring), None, "{}", stays.said());
     assert!(done.out.contains(" s with 2 peers; others may still come"), "{}", done.out);
     let last = done.out.lines().last().unwrap();
     assert!(last.contains(" left at epoch ") && last.contains("took part in "), "{last}");

@@ -19,6 +19,11 @@ pub(super) fn wait(facts: Facts<'_>, met: bool) -> Option<Wait> {
     if facts.behind {
         return Some(Wait::Behind);
     }
+    let missing = absent(facts, met);
+    // What is decided alone may be undone, however far its epoch is.
+    if matches!(missing, Some(Wait::Alone { goes_on: true, .. })) {
+        return missing;
+    }
     let series = &facts.slot.series;
     let owner = |attempt| Wait::Roster { attempt, owner: turns::owner(facts, attempt) };
     let now = match &series.stage {
@@ -37,7 +42,7 @@ pub(super) fn wait(facts: Facts<'_>, met: bool) -> Option<Wait> {
     // An attempt may end well without those that are gone, and a founding names those that lack.
     let runs = matches!(series.stage, Stage::Open { .. });
     let founds = facts.voters().is_empty() && matches!(series.stage, Stage::Joined { .. });
-    if runs || founds { now } else { absent(facts, met).or(now) }
+    if runs || founds { now } else { missing.or(now) }
 }
 
 /// The peers that are missing here, whatever the stage.
