@@ -255,7 +255,7 @@ impl Driver {
     /// event that is ready, so a peer that sends without pause would keep it from its timers.
     fn keep_time(&mut self) {
         if let Some(slept) = self.clock.turn() {
-            self.tell.woke(slept);
+            self.tell.woke(slept, self.now());
             self.peer_input(peer::Input::Woke(slept.saturating_sub(TURN_MAX)));
         }
         self.sample();

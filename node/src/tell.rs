@@ -440,7 +440,6 @@ impl Console {
         };
         self.emit(Some(head.epoch), event);
         (self.sent_bytes, self.received_bytes) = (0, 0);
-        self.awake(head.epoch);
     }
 
     /// Reports a Regroup that this node has joined, and how many absent voters had said goodbye.
@@ -470,7 +469,6 @@ impl Console {
         self.say(&format!("caught up: epoch {}, state {}", head.epoch, head.state));
         let event = events::Event::CaughtUp { state: head.state.into(), tokens: head.tokens };
         self.emit(Some(head.epoch), event);
-        self.awake(head.epoch);
     }
 
     /// Reports an event of the protocol. `peer` says what is known of the peers that it names.
@@ -489,9 +487,6 @@ impl Console {
             Event::Replayed { head, to_epoch } => {
                 self.epoch = head.epoch;
                 self.say(&format!("replayed epoch {} of {to_epoch}", head.epoch));
-                if head.epoch >= to_epoch {
-                    self.awake(head.epoch);
-                }
             }
             Event::LeftOut { epoch } => {
                 self.later.left_out = true;
@@ -541,6 +536,7 @@ impl Console {
             }
             Event::Leaving => self.emit(None, events::Event::Leaving),
         }
+        self.awake(peer);
     }
 }
 

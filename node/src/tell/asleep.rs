@@ -2,22 +2,33 @@
 
 use std::time::Duration;
 
+use intellect_protocol::base::time::Time;
+use intellect_protocol::peer;
+
 use super::{Console, events, times::ms};
 use crate::figures::length;
 
 impl Console {
-    /// This process did not run for this long.
-    pub(crate) fn woke(&mut self, slept: Duration) {
+    /// This process did not run for this long, and goes on now.
+    pub(crate) fn woke(&mut self, slept: Duration, now: Time) {
         // It may sleep again before it has caught up.
-        self.later.asleep = Some(self.later.asleep.unwrap_or_default() + slept);
+        let before = self.later.asleep.map_or(Duration::ZERO, |(slept, _)| slept);
+        self.later.asleep = Some((before + slept, now));
         self.emit(None, events::Event::Woke { slept_ms: ms(slept) });
     }
 
-    /// The node has caught up with the others: it has committed, fetched or replayed the newest
-    /// epoch that it knows of. It says nothing if the process did not sleep.
-    pub(super) fn awake(&mut self, epoch: u64) {
-        if let Some(slept) = self.later.asleep.take() {
-            let slept = length(slept.as_secs());
+    /// Says that the node has caught up after a sleep, once it has heard members since and none of them is further.
+    pub(super) fn awake(&mut self, peer: &peer::State) {
+        let Some((slept, woke)) = self.later.asleep else { return };
+        let table = peer.table();
+        // What came meanwhile is read within that time.
+        let since = woke + 2 * table.heartbeat;
+        let members = peer.members().filter_map(|who| table.peers.get(&who));
+        let heard = members.filter(|seen| seen.heard >= since);
+        let newest = heard.map(|seen| seen.beat.head.epoch).max();
+        if newest.is_some_and(|newest| newest <= self.epoch) {
+            self.later.asleep = None;
+            let (slept, epoch) = (length(slept.as_secs()), self.epoch);
             self.say(&format!("asleep for {slept} · caught up at epoch {epoch}"));
         }
     }

@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use intellect_protocol::base::time::Time;
+
 use crate::figures::number_of;
 
 /// What waits to be reported, and when something was last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Later {
-    /// For how long this process did not run, until the node has caught up.
-    pub(super) asleep: Option<Duration>,
+    /// For how long this process did not run, and when it went on, until the node has caught up.
+    pub(super) asleep: Option<(Duration, Time)>,
     /// Whether the epoch that is committed next lacks the work that this node has ready.
     pub(super) left_out: bool,
     /// With how many peers the run is expected to begin.

@@ -49,7 +49,7 @@ fn one_of_three_sleeps_for(asleep: Duration) {
     thread::sleep(asleep);
     // The others go on without it, epoch by epoch.
     let two = |event: &Value| is_ring_of(event, 2) && event["epoch"].as_u64() > Some(from + 2);
-    nodes[0].wait_for(PATIENCE, two).unwrap();
+    let alone = nodes[0].wait_for(PATIENCE, two).unwrap();
     let at = head(&nodes[0]);
     nodes[2].signal(Signal::CONT).unwrap();
     let woken = Instant::now();
@@ -66,7 +66,11 @@ fn one_of_three_sleeps_for(asleep: Duration) {
     let woke = slept.iter().find(|event| event["event"] == "woke").unwrap();
     let told = Duration::from_millis(woke["slept_ms"].as_u64().unwrap());
     assert!(told + Duration::from_secs(1) > asleep, "{woke}");
-    nodes[2].wait_until_it_said(" · caught up at epoch ", PATIENCE).unwrap();
+    let caught_up = " · caught up at epoch ";
+    nodes[2].wait_until_it_said(caught_up, PATIENCE).unwrap();
+    let said_by_it = nodes[2].said();
+    let epoch = said_by_it.rsplit(caught_up).next().and_then(|rest| rest.lines().next()).unwrap();
+    assert!(epoch.parse::<u64>().ok() >= alone["epoch"].as_u64(), "{alone}: {said_by_it}");
     for (node, count) in nodes.iter().zip(before) {
         let strange = ["fault", "fork", "diverged", "regroup"];
         let events = events_since(node, count);
