@@ -106,7 +106,9 @@ impl Reason {
             Self::Run(wait) => match wait {
                 Wait::Founders { here, needed } if here >= needed => "nothing has to be done",
                 Wait::Founders { .. } => "others join with the line that the bootstrap prints",
-                Wait::Alone { .. } => "name an entry point with --bootstrap",
+                Wait::Alone { .. } => {
+                    "start again the nodes that have left; if they run, name an entry point that works with --bootstrap"
+                }
                 Wait::Voters { .. } => "start again the nodes that have left",
                 Wait::Behind | Wait::Update => BYTES,
                 Wait::PassedOver | Wait::LeftOut(Obstacle::FewLinks { .. }) => DIRECT,
@@ -314,8 +316,9 @@ mod tests {
         assert!(back.contains("4 of 5 voters are here") && !back.contains("it takes"), "{back}");
         let seven = "waiting: 4 of 7 voters are here, and it takes 5 to go on";
         assert_eq!(said(Wait::Voters { here: 4, all: 7, enough: false, rule: liars }), seven);
-        let alone = Wait::Alone { voters: 2, rule: available, goes_on: false };
-        assert!(said(alone).contains("more than half of 2 voters"));
+        let alone = Reason::Run(Wait::Alone { voters: 2, rule: available, goes_on: false });
+        assert!(alone.to_string().contains("more than half of 2 voters"));
+        assert!(alone.cure().starts_with("start again the nodes"), "{}", alone.cure());
         assert!(!Reason::Run(Wait::PassedOver).cure().contains("  "));
     }
 
