@@ -109,6 +109,9 @@ impl Reason {
                 Wait::Alone { .. } => {
                     "start again the nodes that have left; if they run, name an entry point that works with --bootstrap"
                 }
+                Wait::Voters { enough: true, .. } => {
+                    "it goes on by itself after a minute, or after the run's minority_grace if that is longer"
+                }
                 Wait::Voters { .. } => "start again the nodes that have left",
                 Wait::Behind | Wait::Update => BYTES,
                 Wait::PassedOver | Wait::LeftOut(Obstacle::FewLinks { .. }) => DIRECT,
@@ -208,19 +211,15 @@ fn sentence(wait: &Wait, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             quorum(*rule, *voters),
             number_of(*voters, "voter")
         ),
-        Wait::Voters { here, all, enough: true, .. } => write!(
-            f,
-            "waiting: {here} of {} {} here, and this node first hears from the others, since it was away",
-            number_of(*all, "voter"),
-            verb(*here)
-        ),
-        Wait::Voters { here, all, enough: false, rule } => write!(
-            f,
-            "waiting: {here} of {} {} here, and it takes {} to go on",
-            number_of(*all, "voter"),
-            verb(*here),
-            quorum(*rule, *all)
-        ),
+        Wait::Voters { missing, all, enough, rule } => {
+            let here = all.saturating_sub(missing.len());
+            let why = match enough {
+                true => "this node first hears from the others, since it was away".to_owned(),
+                false => format!("it takes {} to go on", quorum(*rule, *all)),
+            };
+            let (voters, is, missing) = (number_of(*all, "voter"), verb(here), without(missing));
+            write!(f, "waiting: {here} of {voters} {is} here, and {why}{missing}")
+        }
         Wait::Behind => f.write_str("waiting: this node fetches a later state of the run"),
         Wait::PassedOver => f.write_str(
             "waiting: the others have decided an epoch, and this node has not got its update yet",
@@ -310,12 +309,20 @@ mod tests {
         let founders = "waiting: 1 of the 2 peers that the run needs to begin is here";
         assert_eq!(said(Wait::Founders { here: 1, needed: 2 }), founders);
         let (available, liars) = (QuorumRule::Available, QuorumRule::Byzantine);
-        let voters = "waiting: 2 of 5 voters are here, and it takes more than half to go on";
-        assert_eq!(said(Wait::Voters { here: 2, all: 5, enough: false, rule: available }), voters);
-        let back = said(Wait::Voters { here: 4, all: 5, enough: true, rule: available });
-        assert!(back.contains("4 of 5 voters are here") && !back.contains("it takes"), "{back}");
-        let seven = "waiting: 4 of 7 voters are here, and it takes 5 to go on";
-        assert_eq!(said(Wait::Voters { here: 4, all: 7, enough: false, rule: liars }), seven);
+        let voters = |missing: u8, all, enough, rule| {
+            let missing = (0..missing).map(|name| PeerId([name; 32])).collect();
+            Reason::Run(Wait::Voters { missing, all, enough, rule })
+        };
+        let few = voters(3, 5, false, available).to_string();
+        let five = "waiting: 2 of 5 voters are here, and it takes more than half to go on: ";
+        assert!(few.starts_with(five) && few.ends_with(" to come"), "{few}");
+        let back = voters(1, 5, true, available);
+        let said_back = back.to_string();
+        assert!(said_back.starts_with("waiting: 4 of 5 voters are here, and this"), "{said_back}");
+        assert!(said_back.contains("it was away: ") && back.cure().contains("by itself"));
+        assert!(!voters(0, 5, true, available).to_string().contains("to come"));
+        let seven = "waiting: 4 of 7 voters are here, and it takes 5 to go on: ";
+        assert!(voters(3, 7, false, liars).to_string().starts_with(seven));
         let alone = Reason::Run(Wait::Alone { voters: 2, rule: available, goes_on: false });
         assert!(alone.to_string().contains("more than half of 2 voters"));
         assert!(alone.cure().starts_with("start again the nodes"), "{}", alone.cure());

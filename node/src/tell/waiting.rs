@@ -142,7 +142,7 @@ mod tests {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
         let founders = Reason::Run(Wait::Founders { here: 1, needed: 2 });
         let voters = Reason::Run(Wait::Voters {
-            here: 2,
+            missing: BTreeSet::new(),
             all: 5,
             enough: false,
             rule: QuorumRule::Available,
@@ -162,7 +162,7 @@ mod tests {
     fn a_fork_that_a_person_decides_about_is_said_beside_another_reason() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
         let voters = Reason::Run(Wait::Voters {
-            here: 2,
+            missing: BTreeSet::new(),
             all: 5,
             enough: false,
             rule: QuorumRule::Available,

@@ -28,8 +28,8 @@ pub enum Wait {
     /// The voters of the open epoch that are here form no quorum, or this peer was away and first
     /// hears from each of them (R20).
     Voters {
-        /// Voters that are here, this one included if it votes.
-        here: usize,
+        /// Voters that are not here.
+        missing: BTreeSet<PeerId>,
         /// All voters of the open epoch.
         all: usize,
         /// Whether those that are here form a quorum.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::base::id::{Digest, PeerId};
 use crate::machine::event::Progress;
 use crate::machine::wait::{Obstacle, Wait};
-use crate::message::{Member, Refusal, Roster, Voter};
+use crate::message::{Member, Refusal, Roster};
 
 use super::facts::Facts;
 use super::seats::has_seat;
@@ -54,16 +54,17 @@ fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
         return Some(Wait::Founders { here, needed });
     }
     let rule = facts.validator.quorum;
-    let is_here = |voter: &Voter| voter.peer == facts.me.peer || facts.is_alive(&voter.peer);
-    let here = voters.iter().filter(|voter| is_here(voter)).count();
+    let is_missing = |peer: &PeerId| *peer != facts.me.peer && !facts.is_alive(peer);
+    let missing: BTreeSet<PeerId> =
+        voters.iter().map(|voter| voter.peer).filter(is_missing).collect();
     // R20, R29: after a return or a goodbye others may have gone on, and are waited for.
-    let waits = here < voters.len() && founders::awaits_news(facts);
+    let waits = !missing.is_empty() && founders::awaits_news(facts);
     let enough = facts.hears_majority();
     let goes_on = enough && !facts.said_goodbye() && !waits;
     if table.live(now).next().is_none() && (needed > 1 || met) {
         return Some(Wait::Alone { voters: voters.len(), rule, goes_on });
     }
-    (!goes_on).then_some(Wait::Voters { here, all: voters.len(), enough, rule })
+    (!goes_on).then_some(Wait::Voters { missing, all: voters.len(), enough, rule })
 }
 
 /// What an open attempt waits for: the Accepts, the ring, or the votes that are missing.
