@@ -51,7 +51,7 @@ use crate::name::PeerName;
 use crate::store::{self, Start};
 use crate::worker::Snapshot;
 use arrivals::Here;
-use epochs::{our_part, regrouped};
+use epochs::{behind, our_part, regrouped};
 use events::Sink;
 use forks::Forks;
 use later::Later;
@@ -494,10 +494,7 @@ impl Console {
                 self.emit(Some(epoch), events::Event::LeftOut { carried_tokens });
             }
             Event::Behind { from_epoch, to_epoch, donors } => {
-                self.say(&format!(
-                    "behind: the run is at epoch {to_epoch}, we are at {from_epoch}; {}",
-                    number_of(donors.len(), "donor")
-                ));
+                self.say(&behind(from_epoch, to_epoch, donors.len()));
             }
             Event::Roster { epoch, attempt, members, weights, adopt, kept } => {
                 self.timing.marks.roster(Instant::now());
@@ -585,6 +582,13 @@ mod tests {
         assert_eq!(our_part(Some(2.0), true), "loss 2.000");
         assert_eq!(our_part(None, true), "without us, nothing is lost");
         assert_eq!(our_part(None, false), "without us");
+    }
+
+    #[test]
+    fn a_node_with_more_epochs_than_the_others_is_not_behind_the_run() {
+        assert_eq!(behind(3, 7, 2), "behind: the run is at epoch 7, we are at 3; 2 donors");
+        let longer = behind(857, 846, 1);
+        assert!(longer.contains("follow a greater lineage, at epoch 846, "), "{longer}");
     }
 
     #[test]

@@ -5,12 +5,14 @@ use std::time::Duration;
 use intellect_protocol::base::time::Time;
 use intellect_protocol::peer;
 
-use super::{Console, events, times::ms};
+use super::{Console, Waiting, events, times::ms};
 use crate::figures::length;
 
 impl Console {
     /// This process did not run for this long, and goes on now.
     pub(crate) fn woke(&mut self, slept: Duration, now: Time) {
+        // What stood still with the process has not lasted.
+        self.waiting = Waiting::default();
         // It may sleep again before it has caught up.
         let before = self.later.asleep.map_or(Duration::ZERO, |(slept, _)| slept);
         self.later.asleep = Some((before + slept, now));

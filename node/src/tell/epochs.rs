@@ -28,6 +28,15 @@ pub(super) fn our_part(loss: Option<f64>, left_out: bool) -> String {
     }
 }
 
+/// The sentence that this node goes over to the lineage of others. The greater one need not have more epochs.
+pub(super) fn behind(ours: u64, theirs: u64, donors: usize) -> String {
+    let what = match theirs > ours {
+        true => format!("the run is at epoch {theirs}, we are at {ours}"),
+        false => format!("others follow a greater lineage, at epoch {theirs}, we are at {ours}"),
+    };
+    format!("behind: {what}; {}", number_of(donors, "donor"))
+}
+
 /// The sentence about a Regroup: how many members it has, and how many voters left or are silent.
 /// The first epoch's founds the run, if nobody is absent.
 pub(super) fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
