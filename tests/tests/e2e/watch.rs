@@ -24,6 +24,26 @@ fn seen(at: &str) -> Value {
     serde_json::from_str(&get(at, "/status").1).unwrap()
 }
 
+/// The epochs of a past that have a loss, with it.
+fn losses(past: &Value) -> Vec<(u64, f64)> {
+    let losses = past["columns"]["loss"].as_array().into_iter().flatten();
+    let rows = past["epoch"].as_array().unwrap().iter().zip(losses);
+    rows.filter_map(|(epoch, loss)| Some((epoch.as_u64()?, loss.as_f64()?))).collect()
+}
+
+/// Each loss lies between those that these nodes had in the same epoch.
+fn expect_own_losses(shown: &[(u64, f64)], nodes: [&Process; 2]) {
+    let events: Vec<Value> = nodes.iter().flat_map(|node| node.events().unwrap()).collect();
+    for (epoch, loss) in shown {
+        let own = events.iter().filter(|e| e["event"] == "ready" && e["epoch"] == *epoch);
+        let own: Vec<f64> = own.filter_map(|ready| ready["loss"].as_f64()).collect();
+        let (least, most) =
+            (own.iter().copied().reduce(f64::min), own.into_iter().reduce(f64::max));
+        let (least, most) = (least.unwrap() - 1e-4, most.unwrap() + 1e-4);
+        assert!((least..=most).contains(loss), "epoch {epoch}: {least} to {most}, not {loss}");
+    }
+}
+
 #[test]
 fn a_run_is_watched_by_a_program_that_nobody_counts() {
     let story = story();
@@ -52,7 +72,9 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
     assert_eq!(row["here"], true);
     let said = one.wait_for(PATIENCE, |event| event["event"] == "ready").unwrap();
     assert!((row["loss"].as_f64().unwrap() - said["loss"].as_f64().unwrap()).abs() < 2.0);
-    until(|| seen(&at), |seen| seen["head"]["loss"].is_number());
+    let past = || -> Value { serde_json::from_str(&get(&at, "/history").1).unwrap() };
+    let past = until(past, |past| !losses(past).is_empty());
+    expect_own_losses(&losses(&past), [&one, &two]);
 
     // No node has ever heard of the watcher.
     let watcher = status["node"]["peer"].as_str().unwrap();
@@ -74,13 +96,7 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
     let past: Value = serde_json::from_str(&read("history.json")).unwrap();
     assert_eq!(past["epoch"][0], 1);
     // A watcher that starts again in the folder knows what members said before.
-    let losses = |past: &Value| -> Vec<(u64, bool)> {
-        let (epochs, losses) = (&past["epoch"], &past["columns"]["loss"]);
-        let (epochs, losses) = (epochs.as_array().unwrap(), losses.as_array().unwrap());
-        let rows = epochs.iter().zip(losses);
-        rows.map(|(epoch, loss)| (epoch.as_u64().unwrap(), loss.is_number())).collect()
-    };
-    let known: Vec<_> = losses(&past).into_iter().filter(|(_, is_known)| *is_known).collect();
+    let known = losses(&past);
     let mut watch = story.start_command("again", &line).unwrap();
     let at = page(&mut watch);
     until(|| seen(&at), |seen| seen["head"]["epoch"].as_u64() > last["head"]["epoch"].as_u64());

@@ -215,12 +215,11 @@ impl Watch {
         }
     }
 
-    /// Reports an epoch as committed. What members say is of the newest epochs only. Traffic and
-    /// times are 0 in the event: a watcher is in no ring, and has none.
+    /// Reports an epoch as committed, with a loss if members speak of this epoch. Traffic and times
+    /// are 0 in the event: a watcher is in no ring, and has none.
     fn committed(&mut self, epoch: &Decided, state: Digest) {
         let members = tell::contributors(&epoch.receipt);
-        // What members say now is of the last epochs.
-        let loss = if self.caught_up { self.members.loss(&epoch.receipt) } else { None };
+        let loss = self.members.loss(&epoch.receipt);
         if self.caught_up {
             let ring = members.iter().filter(|(_, weight)| *weight > 0).count();
             let loss = loss.map_or_else(String::new, |loss| format!(", loss {loss:.3}"));

@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     time::{Duration, Instant},
 };
 
@@ -33,6 +34,8 @@ pub(super) struct Asked {
     me: PeerId,
     /// What members said when they were asked last.
     pub(super) said: BTreeMap<PeerId, Picture>,
+    /// What members said when they were asked before that.
+    before: BTreeMap<PeerId, Picture>,
     /// Members whose last answer did not come: others are asked before them.
     late: BTreeSet<PeerId>,
     /// When the row of each peer was reported last.
@@ -42,15 +45,15 @@ pub(super) struct Asked {
 impl Asked {
     /// Nobody was asked yet. `me` is the key of this watcher.
     pub(super) fn new(net: net::Handle, me: PeerId) -> Self {
-        let (said, late, shown) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { net, me, said, late, shown }
+        let (said, before) = (BTreeMap::new(), BTreeMap::new());
+        Self { net, me, said, before, late: BTreeSet::new(), shown: BTreeMap::new() }
     }
 
     /// Asks members what they say of themselves and of others, those first that have answered
     /// before. Returns those whose answer makes no sense.
     ///
-    /// All are asked at once, so a turn takes at most [`PATIENCE`]. What was said before is
-    /// forgotten: a member that does not answer says nothing.
+    /// All are asked at once, so a turn takes at most [`PATIENCE`]. What was said before counts for
+    /// losses only: a member that does not answer says nothing.
     pub(super) async fn ask(&mut self) -> Vec<PeerId> {
         let mut near = self.net.sought().await.unwrap_or_default();
         self.late.retain(|peer| near.contains(peer));
@@ -71,7 +74,7 @@ impl Asked {
                 None => _ = self.late.insert(peer),
             }
         }
-        self.said = said;
+        self.before = mem::replace(&mut self.said, said);
         wrong
     }
 
@@ -125,7 +128,7 @@ impl Asked {
 
     /// What is said of each peer: by itself if it was asked, else by others. At most
     /// [`MEMBERS_MAX`] rows, those of asked members first.
-    pub(super) fn rows(&self) -> BTreeMap<PeerId, Row> {
+    fn rows(&self) -> BTreeMap<PeerId, Row> {
         let all = || {
             self.said.iter().flat_map(|(peer, said)| said.rows.iter().map(move |row| (peer, row)))
         };
@@ -139,14 +142,22 @@ impl Asked {
         rows
     }
 
-    /// The mean of what the peers of a receipt say their loss was, by their weights. `None` if none
-    /// of them says a plausible one. It is shown and used for nothing.
+    /// The mean of the losses that asked members of a receipt say they had in its epoch, by their
+    /// weights, in this turn or the one before. `None` if none of them says a plausible one. It is
+    /// shown and used for nothing.
+    ///
+    /// Only what a member says of itself counts. Others hear its loss before they hear that it is
+    /// Ready, and so may name the loss of the next epoch.
     #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     pub(super) fn loss(&self, receipt: &Receipt) -> Option<f64> {
-        let rows = self.rows();
         let (mut sum, mut tokens) = (0.0, 0.0);
         for member in receipt.members.iter().filter(|member| member.weight > 0) {
-            if let Some(loss) = rows.get(&member.peer).and_then(|row| row.loss.plausible()) {
+            let is_meant =
+                |row: &&Row| row.peer == member.peer && ready_epoch(row) == receipt.series.epoch;
+            let told = |said: &BTreeMap<PeerId, Picture>| {
+                said.get(&member.peer)?.rows.iter().find(is_meant)?.loss.plausible()
+            };
+            if let Some(loss) = told(&self.said).or_else(|| told(&self.before)) {
                 sum += f64::from(loss) * member.weight as f64;
                 tokens += member.weight as f64;
             }
@@ -169,6 +180,12 @@ impl Asked {
         self.shown.extend(due.iter().map(|row| (row.peer, now)));
         (due, gone)
     }
+}
+
+/// The epoch of the `Ready` whose loss a row names: the open one while work is frozen, else the one
+/// that was committed last.
+fn ready_epoch(row: &Row) -> u64 {
+    row.epoch.saturating_add(u64::from(row.ready > 0))
 }
 
 /// The answer to a question; an inner `None` where it makes no sense.

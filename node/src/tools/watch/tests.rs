@@ -10,7 +10,7 @@ use intellect_protocol::{
 };
 use intellect_view::{lines, picture::Source, replay::Speed, stage::Stage};
 
-use super::{follow::Watch, *};
+use super::{follow::Watch, members::Asked, *};
 use crate::{
     name::Hex,
     tools::receipts::tests::{lineage, manifest},
@@ -131,6 +131,31 @@ async fn what_members_prove_is_reported_with_what_they_say() {
     }
     assert!(events.contains("\"event\":\"caught-up\"") && events.contains("\"loss\":2.5"));
     assert_eq!(kit.left(), 0);
+}
+
+#[tokio::test]
+async fn a_loss_is_given_to_the_epoch_of_which_its_member_spoke() {
+    let all = epochs();
+    let who = all[0].1.receipt.members[0].peer;
+    let said = Arc::new(Mutex::new((0, 0)));
+    let played = Arc::clone(&said);
+    let (net, _) = net::tests::played(&[who], move |peer, _| {
+        let (epoch, ready) = *played.lock().unwrap();
+        let (phase, loss) = (Phase::Train, Loss(2.5));
+        let row = Row { peer, epoch, phase, ready, loss, rtt_ms: 0, send_rate: 0 };
+        let head = Head { epoch, tokens: 0, state: OTHER };
+        Ok(wire::answer(&Answer::Picture(Picture { head, rows: vec![row] })))
+    });
+    let mut asked = Asked::new(net, PeerId([3; 32]));
+    // The last epoch and the frozen work that it names, and which epochs have a loss then.
+    for (says, known) in [((1, 0), [1, 1]), ((1, 7), [1, 2]), ((3, 0), [2, 3]), ((3, 7), [3, 4])] {
+        *said.lock().unwrap() = says;
+        assert!(asked.ask().await.is_empty());
+        for (head, link) in &all {
+            let loss = asked.loss(&link.receipt);
+            assert_eq!(loss, known.contains(&head.epoch).then_some(2.5), "{says:?} {}", head.epoch);
+        }
+    }
 }
 
 #[tokio::test]
