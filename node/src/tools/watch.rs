@@ -8,7 +8,7 @@
 //!
 //! Four loops work here: one asks and proves ([`follow::Watch`]), one takes what the network
 //! reports ([`drain`]), one publishes the picture, and one writes the folder of `--to`. Nothing is
-//! stored but that folder.
+//! stored but that folder, and its loop has ended before it is written for the last time.
 //!
 //! In a run of invited peers a watcher needs an invite to be answered, and shows a ticket that it
 //! makes of it. It takes part in no epoch, so no receipt has the ticket and the invite is not used
@@ -19,9 +19,8 @@ mod lineage;
 mod members;
 
 use std::{
-    io,
+    future, io,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
@@ -125,7 +124,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), WatchError> {
     };
     let page = Page::open(&args.page)?;
     let folder = args.to.as_ref().map(|to| Folder::open(to).map_err(cannot("write to", to)));
-    let folder = folder.transpose()?.map(Arc::new);
+    let folder = folder.transpose()?;
     let runtime = os::runtime().map_err(WatchError::Start)?;
     let result = runtime.block_on(show(target, page, folder, args.crowd.get()));
     // Nobody waits for what still runs.
@@ -138,13 +137,13 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), WatchError> {
 async fn show(
     target: Target,
     page: Option<Page>,
-    folder: Option<Arc<Folder>>,
+    folder: Option<Folder>,
     crowd: usize,
 ) -> Result<(), WatchError> {
     let mut interrupts = os::Interrupts::new().map_err(WatchError::Start)?;
     // Keys of watchers are for this process only, and never stored.
     let key = Identity::random().map_err(WatchError::Start)?;
-    let path = folder.as_ref().map(|folder| folder.events());
+    let path = folder.as_ref().map(Folder::events);
     let sink = Sink::open(path.as_deref(), writer(path.as_deref(), key.peer()));
     let sink = sink.map_err(cannot("write to", path.as_deref().unwrap_or(&PathBuf::new())))?;
     let (console, seen) = Console::shown(sink, Voice::Sentences, PathBuf::new());
@@ -154,9 +153,6 @@ async fn show(
         tasks.spawn(page.serve(seen.clone()));
     }
     tasks.spawn(readers::publish(console.clone(), seen.clone()));
-    if let Some(folder) = folder.clone() {
-        tasks.spawn(write(folder, console.clone(), seen.clone()));
-    }
     for _ in 1..crowd {
         let (target, key) = (target.clone(), Identity::random().map_err(WatchError::Start)?);
         let console =
@@ -170,6 +166,7 @@ async fn show(
     let ended = tokio::select! {
         ended = follow(target, &key, path.as_deref(), console.clone()) => ended,
         () = interrupts.next() => Ok(()),
+        () = write(folder.as_ref(), &console, &seen) => Ok(()),
     };
     console.ended();
     console.publish(&seen);
@@ -188,11 +185,13 @@ fn writer(events: Option<&Path>, me: PeerId) -> PeerName {
     first.and_then(|name| base58::decode(name.as_str())).unwrap_or(me).into()
 }
 
-/// Writes the folder. A refusal is said once.
-async fn write(folder: Arc<Folder>, console: Console, seen: Seen) {
+/// Writes the folder again and again, if there is one. A refusal is said once.
+async fn write(folder: Option<&Folder>, console: &Console, seen: &Seen) {
+    let Some(folder) = folder else { return future::pending().await };
     let mut refused = false;
     loop {
-        let written = tokio::task::block_in_place(|| folder.write(&seen));
+        // This is on the main thread, which may wait for a disk: the network's tasks have others.
+        let written = folder.write(seen);
         if let (Err(error), false) = (&written, refused) {
             console.say(&format!("the folder of --to is not written: {error}; it is tried again"));
         }
