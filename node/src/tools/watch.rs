@@ -123,7 +123,9 @@ pub(crate) fn run(args: &WatchArgs) -> Result<(), WatchError> {
         invite,
     };
     let page = Page::open(&args.page)?;
-    let folder = args.to.as_ref().map(|to| Folder::open(to).map_err(cannot("write to", to)));
+    let folder = args.to.as_ref().map(|to| {
+        os::refuse_file(to).and_then(|()| Folder::open(to)).map_err(cannot("write to", to))
+    });
     let folder = folder.transpose()?;
     let runtime = os::runtime().map_err(WatchError::Start)?;
     let result = runtime.block_on(show(target, page, folder, args.crowd.get()));

@@ -172,7 +172,8 @@ fn a_run_that_cannot_be_watched_is_a_sentence() {
     watch(&["--bootstrap", nobody]).expect_failure(1, &["no bootstrap could be reached"]).unwrap();
     fs::write(story.path("file"), "").unwrap();
     let file = story.text("file");
-    watch(&["--bootstrap", nobody, "--to", &file]).expect_failure(1, &["cannot write to"]).unwrap();
+    let in_a_file = watch(&["--bootstrap", nobody, "--to", &file]);
+    in_a_file.expect_failure(1, &["cannot write to", "is a file: name a folder"]).unwrap();
     let manifest = story.manifest("run.toml", &[]).unwrap();
     let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();
     let other = watch(&["--bootstrap", &entry, "--run", "0123456789abcdef"]);
