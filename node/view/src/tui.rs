@@ -17,7 +17,7 @@ use std::{
     os::fd::AsFd,
     panic,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, TryRecvError},
     },
@@ -71,16 +71,12 @@ pub enum Ended {
 ///
 /// # Errors
 /// If the terminal cannot be written to or read from; it is restored before.
-pub fn run(
-    mut seen: Seen,
-    stop: &Receiver<()>,
-    note: &str,
-    said: Option<&Said>,
-) -> io::Result<Ended> {
+pub fn run(seen: Seen, stop: &Receiver<()>, note: &str, said: Option<&Said>) -> io::Result<Ended> {
     let mut terminal = ratatui::try_init()?;
     let _restored = Restored;
     end_at_a_panic();
     let mut axis = Axis::Tokens;
+    let mut picture = Arc::clone(&seen.picture.borrow());
     let (mut stale, mut listed, mut drawn) = (true, 0, Size::default());
     while !PANICKED.load(Ordering::Relaxed) {
         if stop.try_recv() == Err(TryRecvError::Disconnected) {
@@ -89,10 +85,11 @@ pub fn run(
         let count = said.map_or(0, Said::count);
         // The size is asked for too: crossterm hears of no change before it has waited for a key.
         let size = terminal.size()?;
-        let is_old = stale || seen.picture.has_changed().unwrap_or(false);
+        // The last picture counts too: `has_changed` tells of none whose writer has ended.
+        let newest = Arc::clone(&seen.picture.borrow());
+        let is_old = stale || !Arc::ptr_eq(&newest, &picture);
         if is_old || (count, size) != (listed, drawn) {
-            (listed, drawn) = (count, size);
-            let picture = seen.picture.borrow_and_update().clone();
+            (picture, listed, drawn) = (newest, count, size);
             // A character of a chart has two points side by side.
             let past = seen.past.lock().columns(0, u64::MAX, 2 * usize::from(size.width));
             let view = View { picture: &picture, past: &past, axis, note, said };
