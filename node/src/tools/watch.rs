@@ -165,8 +165,9 @@ async fn show(
             }
         });
     }
+    let earlier = path.as_deref().map(|events| (events, &seen));
     let ended = tokio::select! {
-        ended = follow(target, &key, path.as_deref(), console.clone()) => ended,
+        ended = follow(target, &key, earlier, console.clone()) => ended,
         () = interrupts.next() => Ok(()),
         () = write(folder.as_ref(), &console, &seen) => Ok(()),
     };
@@ -203,11 +204,11 @@ async fn write(folder: Option<&Folder>, console: &Console, seen: &Seen) {
 }
 
 /// Finds the run and its members, and reports what they prove and say, until an error.
-/// The picture begins with what an earlier start has written to `events`.
+/// The picture begins with what an `earlier` start has written to this file, and goes on from there.
 async fn follow(
     target: Target,
     key: &Identity,
-    events: Option<&Path>,
+    earlier: Option<(&Path, &Seen)>,
     mut console: Console,
 ) -> Result<(), WatchError> {
     let config =
@@ -217,9 +218,11 @@ async fn follow(
     let net = net::start(config, stop)?;
     let manifest = choose::from_network(&net, target.prefix.as_ref(), &console).await?;
     console.set_run(manifest.id);
-    if let Some(events) = events {
+    let reported = earlier.and_then(|(events, seen)| {
         console.recall(events);
-    }
+        console.publish(seen);
+        seen.committed()
+    });
     console.emit(None, Event::Watching { version: env!("CARGO_PKG_VERSION").to_owned() });
     let visit = visit(&manifest, target.invite.as_ref(), &key.peer())?;
     // The network lives as long as this.
@@ -228,7 +231,7 @@ async fn follow(
         let _ = net.handle.set_admit_request(&visit).await;
     }
     let (handle, refused) = (net.handle.clone(), watch::Sender::default());
-    let watch = Watch::new(handle, manifest, key.peer(), refused.subscribe(), console);
+    let watch = Watch::new(handle, manifest, key.peer(), refused.subscribe(), reported, console);
     let mut tasks = JoinSet::new();
     tasks.spawn(drain(net, refused));
     watch.run().await

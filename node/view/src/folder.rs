@@ -10,11 +10,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{page, stage::Seen};
+use crate::{page, picture::Picture, stage::Seen};
 
 /// A folder that has the page, and what it shows.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Folder {
+    path: PathBuf,
+    /// What an earlier program has left in it.
+    earlier: Option<Picture>,
+}
 
 impl Folder {
     /// Makes the folder, if it is not there, and writes the page into it.
@@ -23,7 +27,9 @@ impl Folder {
     /// If the folder or a file cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
-        let folder = Self(path.to_owned());
+        let status = fs::read(path.join("status.json")).ok();
+        let earlier = status.and_then(|text| serde_json::from_slice(&text).ok());
+        let folder = Self { path: path.to_owned(), earlier };
         for (name, _, text) in page::ASSETS {
             let (name, text) = match name {
                 "/" => ("index.html", text.replacen("<html", "<html data-still", 1)),
@@ -37,16 +43,20 @@ impl Folder {
     /// The path for the lines of events. The caller writes them; this module does not.
     #[must_use]
     pub fn events(&self) -> PathBuf {
-        self.0.join("events.jsonl")
+        self.path.join("events.jsonl")
     }
 
     /// Writes what the page would show now: `status.json`, then `history.json`. A reader may see
-    /// the two from different moments, never a part of one.
+    /// the two from different moments, never a part of one. What an earlier program has left stays
+    /// until there is as much of its run, or another run.
     ///
     /// # Errors
     /// If a file cannot be written; then the one before stays.
     pub fn write(&self, seen: &Seen) -> io::Result<()> {
         let picture = seen.picture.borrow().without_addresses();
+        if self.earlier.as_ref().is_some_and(|earlier| has_less(&picture, earlier)) {
+            return Ok(());
+        }
         self.replace("status.json", &page::status_of(&picture)?)?;
         let past = seen.past.lock().columns(0, u64::MAX, POINTS);
         self.replace("history.json", &serde_json::to_string(&past)?)
@@ -55,10 +65,16 @@ impl Folder {
     /// Puts a file in the place of an earlier one at once. It is not flushed to the disk, so a
     /// power cut may leave an older or an empty file.
     fn replace(&self, name: &str, text: &str) -> io::Result<()> {
-        let part = self.0.join(format!(".{name}.part"));
+        let part = self.path.join(format!(".{name}.part"));
         fs::write(&part, text)?;
-        fs::rename(part, self.0.join(name))
+        fs::rename(part, self.path.join(name))
     }
+}
+
+/// Whether a picture has no run yet, or fewer epochs of the same run.
+fn has_less(picture: &Picture, earlier: &Picture) -> bool {
+    let is_same = picture.run.id == earlier.run.id;
+    picture.run.id.is_none() || (is_same && picture.head.epoch < earlier.head.epoch)
 }
 
 /// Rows of the past in the folder: more than a chart has columns of pixels.
@@ -94,5 +110,28 @@ mod tests {
         assert!(read("page.js").contains("\"./chart.js\""));
         let parts = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
         assert!(parts.into_iter().all(|name| !name.to_string_lossy().ends_with(".part")));
+    }
+
+    #[test]
+    fn a_folder_never_goes_back_in_its_run() {
+        let top = tempfile::tempdir().unwrap();
+        // The epoch that the folder shows after a program has seen these epochs of a run.
+        let show = |run: &str, epochs: u64| {
+            let folder = Folder::open(top.path()).unwrap();
+            let (mut stage, seen) = Stage::new(Source::default());
+            for epoch in 1..=epochs {
+                let line = format!(
+                    r#"{{"event":"committed","attempt":1,"members":[],"weights":[],"state":"s","update":"u","tokens":1,"loss":1.5,"sync_ms":1,"sent_bytes":0,"received_bytes":0,"forkable_since":null,"peer":"me","run":"{run}","epoch":{epoch},"t_ms":9}}"#
+                );
+                stage.take(&Record::parse(line.as_bytes()).unwrap(), &line);
+            }
+            stage.publish();
+            folder.write(&seen).unwrap();
+            let status = fs::read(top.path().join("status.json")).unwrap();
+            let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+            status["head"]["epoch"].as_u64().unwrap()
+        };
+        let starts = [("r", 0), ("r", 3), ("r", 0), ("r", 2), ("r", 4), ("s", 1)];
+        assert_eq!(starts.map(|(run, epochs)| show(run, epochs)), [0, 3, 3, 3, 4, 1]);
     }
 }

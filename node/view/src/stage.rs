@@ -104,6 +104,14 @@ impl Stage {
     }
 }
 
+impl Seen {
+    /// The newest epoch that is shown as committed, with the state after it.
+    pub fn committed(&self) -> Option<(u64, Text)> {
+        let picture = self.picture.borrow();
+        picture.head.state.clone().map(|state| (picture.head.epoch, state))
+    }
+}
+
 /// What another process shows of a run, shown again in this one, as the command `tui` does.
 #[derive(Debug)]
 pub struct Mirror {

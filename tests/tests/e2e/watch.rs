@@ -11,6 +11,10 @@ use crate::{
     story,
 };
 
+/// An address at which nobody listens.
+const NOBODY: &str =
+    "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+
 /// Two nodes that train, and their bootstrap with its address.
 fn run(story: &Story, settings: &[&str]) -> ([Process; 3], String) {
     let settings = [&["members.min_peers=2"], settings].concat();
@@ -86,9 +90,14 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
         }
     }
 
-    // The folder is the page, and its events are those of the run.
     watch.interrupt().unwrap();
     watch.wait(PATIENCE).unwrap().expect_success().unwrap();
+    expect_folder(&story, &line, epoch);
+}
+
+/// A watch with this `line` has written the folder, at least up to this epoch. The folder is the page, and its events are
+/// those of the run. Later starts do not set it back.
+fn expect_folder(story: &Story, line: &[&str], epoch: u64) {
     let read = |name: &str| fs::read_to_string(story.path("public").join(name)).unwrap();
     let last: Value = serde_json::from_str(&read("status.json")).unwrap();
     assert_eq!((&last["format"], &last["source"]["ended"]), (&1.into(), &true.into()));
@@ -97,13 +106,27 @@ fn a_run_is_watched_by_a_program_that_nobody_counts() {
     assert_eq!(past["epoch"][0], 1);
     // A watcher that starts again in the folder knows what members said before.
     let known = losses(&past);
-    let mut watch = story.start_command("again", &line).unwrap();
+    let mut watch = story.start_command("again", line).unwrap();
     let at = page(&mut watch);
     until(|| seen(&at), |seen| seen["head"]["epoch"].as_u64() > last["head"]["epoch"].as_u64());
     watch.interrupt().unwrap();
     watch.wait(PATIENCE).unwrap().expect_success().unwrap();
     let again = losses(&serde_json::from_str(&read("history.json")).unwrap());
     assert!(!known.is_empty() && known.iter().all(|row| again.contains(row)), "{again:?}");
+    let lines = read("events.jsonl");
+    let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let epochs: Vec<_> = events
+        .filter(|event| event["event"] == "committed")
+        .map(|event| event["epoch"].as_u64())
+        .collect();
+    assert!(epochs.is_sorted_by(|one, next| one < next), "{epochs:?}");
+    // One that does not come to the run leaves what is there.
+    let before = read("status.json");
+    let to = story.text("public");
+    let lost = ["watch", "--bootstrap", NOBODY, "--to", &to];
+    let lost = story.node_within(&lost, 2 * PATIENCE).unwrap();
+    lost.expect_failure(1, &["no bootstrap could be reached"]).unwrap();
+    assert_eq!(read("status.json"), before);
     for name in ["index.html", "page.js", "chart.js", "page.css"] {
         assert!(!read(name).is_empty(), "{name}");
     }
@@ -162,17 +185,16 @@ fn an_invite_opens_a_run_to_a_watcher_and_stays_unused() {
 #[test]
 fn a_run_that_cannot_be_watched_is_a_sentence() {
     let story = story();
-    let nobody = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
     let watch = |more: &[&str]| {
         let line = [&["watch"], more].concat();
         story.node_within(&line, 2 * PATIENCE).unwrap()
     };
     watch(&[]).expect_failure(2, &["--bootstrap"]).unwrap();
     watch(&["--bootstrap", "here"]).expect_failure(2, &["--bootstrap"]).unwrap();
-    watch(&["--bootstrap", nobody]).expect_failure(1, &["no bootstrap could be reached"]).unwrap();
+    watch(&["--bootstrap", NOBODY]).expect_failure(1, &["no bootstrap could be reached"]).unwrap();
     fs::write(story.path("file"), "").unwrap();
     let file = story.text("file");
-    let in_a_file = watch(&["--bootstrap", nobody, "--to", &file]);
+    let in_a_file = watch(&["--bootstrap", NOBODY, "--to", &file]);
     in_a_file.expect_failure(1, &["cannot write to", "is a file: name a folder"]).unwrap();
     let manifest = story.manifest("run.toml", &[]).unwrap();
     let (_bootstrap, entry) = story.start_bootstrap(&[manifest]).unwrap();

@@ -15,6 +15,7 @@ use std::{
 };
 
 use intellect_protocol::base::id::{Digest, PeerId};
+use intellect_view::record::Text;
 use tokio::{sync::watch, time::sleep};
 
 use super::{
@@ -42,6 +43,9 @@ pub(super) struct Watch {
     proven: Proven,
     /// The last epoch that is proved, and the state after it as far as it is known.
     tip: Option<(Decided, Option<Digest>)>,
+    /// The last epoch that an earlier start has reported, and the state after it. No epoch is
+    /// reported until this one is proved as well, so that what people see does not go back.
+    reported: Option<(u64, Text)>,
     /// The members that follow another lineage.
     apart: BTreeSet<PeerId>,
     /// What a member said when it refused this watcher.
@@ -62,6 +66,7 @@ impl Watch {
         manifest: Manifest,
         me: PeerId,
         refused: watch::Receiver<Option<String>>,
+        reported: Option<(u64, Text)>,
         console: Console,
     ) -> Self {
         Self {
@@ -70,6 +75,7 @@ impl Watch {
             manifest,
             console,
             tip: None,
+            reported,
             apart: BTreeSet::new(),
             refused,
             began: Instant::now(),
@@ -204,7 +210,7 @@ impl Watch {
             self.committed(&epoch, said);
         }
         let has_waited = self.waiting.take().is_some();
-        if !self.caught_up || has_waited {
+        if self.reported.is_none() && (!self.caught_up || has_waited) {
             let epoch = self.proven.reached();
             self.console.emit(Some(epoch), Event::CaughtUp { state: Hex::from(said), tokens });
             self.console.say(&format!(
@@ -218,6 +224,13 @@ impl Watch {
     /// Reports an epoch as committed, with a loss if members speak of this epoch. Traffic and times
     /// are 0 in the event: a watcher is in no ring, and has none.
     fn committed(&mut self, epoch: &Decided, state: Digest) {
+        if let Some((last, known)) = &self.reported {
+            self.console.say_over(&format!("proving: epoch {}", epoch.number));
+            if epoch.number == *last && state.hex() == known.as_str() {
+                self.reported = None;
+            }
+            return;
+        }
         let members = tell::contributors(&epoch.receipt);
         let loss = self.members.loss(&epoch.receipt);
         if self.caught_up {
@@ -261,7 +274,8 @@ impl Watch {
         self.apart.retain(|peer| {
             self.members.said.get(peer).is_some_and(|said| said.head.state != state)
         });
-        if 2 * self.apart.len() > self.members.said.len() {
+        let is_other = self.reported.as_ref().is_some_and(|(last, _)| number > *last);
+        if is_other || 2 * self.apart.len() > self.members.said.len() {
             return self.begin_again();
         }
         match self.members.contradicting(number, &state).first() {
@@ -285,12 +299,12 @@ impl Watch {
             .say(&format!("members differ: {} follows another lineage of this run", who.short()));
     }
 
-    /// Most members follow another lineage than the one that was proved.
+    /// Most members follow another lineage than the one that was proved or reported.
     fn begin_again(&mut self) {
         self.console
             .say("most members follow another lineage of this run: it is proved from epoch 1 on");
         self.proven = Proven::new(&self.manifest);
-        (self.tip, self.caught_up) = (None, false);
+        (self.tip, self.reported, self.caught_up) = (None, None, false);
         self.apart.clear();
     }
 

@@ -8,7 +8,7 @@ use intellect_protocol::{
     download::Failure,
     message::{Answer, Ask, Head, Link, Loss, Phase, Picture, Request, Row, wire},
 };
-use intellect_view::{lines, picture::Source, replay::Speed, stage::Stage};
+use intellect_view::{lines, picture::Source, record::Text, replay::Speed, stage::Stage};
 
 use super::{follow::Watch, members::Asked, *};
 use crate::{
@@ -61,11 +61,17 @@ struct Kit {
 impl Kit {
     /// Both members have these epochs of the run.
     fn new(lineage: &[(Head, Link)]) -> Self {
-        Self::start(tempfile::tempdir().unwrap(), PeerId([3; 32]), lineage)
+        Self::start(tempfile::tempdir().unwrap(), PeerId([3; 32]), lineage, None)
     }
 
-    /// The same in this folder, where an earlier watcher may have been, with this key.
-    fn start(folder: tempfile::TempDir, me: PeerId, lineage: &[(Head, Link)]) -> Self {
+    /// The same in this folder, where an earlier watcher may have reported up to an epoch and its
+    /// state, with this key.
+    fn start(
+        folder: tempfile::TempDir,
+        me: PeerId,
+        lineage: &[(Head, Link)],
+        reported: Option<(u64, Digest)>,
+    ) -> Self {
         let member = member(lineage);
         let members = Arc::new(Mutex::new([member.clone(), member]));
         let played = Arc::clone(&members);
@@ -82,7 +88,8 @@ impl Kit {
         let sink = Sink::open(Some(&path), writer(Some(&path), me)).unwrap();
         let console = Console::new(sink, Voice::Quiet, PathBuf::new());
         let refused = watch::Sender::default().subscribe();
-        let watch = Watch::new(net, manifest(Level::Open), me, refused, console);
+        let reported = reported.map(|(epoch, state)| (epoch, Text::new(&state.hex())));
+        let watch = Watch::new(net, manifest(Level::Open), me, refused, reported, console);
         Self { folder, members, blamed, watch }
     }
 
@@ -163,7 +170,8 @@ async fn a_replay_follows_every_start_in_a_folder() {
     let all = epochs();
     let mut kit = Kit::new(&all[..2]);
     kit.turn().await;
-    let mut kit = Kit::start(kit.folder, PeerId([4; 32]), &all);
+    let reported = Some((2, all[1].0.state));
+    let mut kit = Kit::start(kit.folder, PeerId([4; 32]), &all, reported);
     kit.turn().await;
     let player = Player::open(&[kit.folder.path().join("events.jsonl")], false).unwrap();
     let (mut stage, seen) = Stage::new(Source::default());
@@ -172,6 +180,23 @@ async fn a_replay_follows_every_start_in_a_folder() {
     player.play(&mut stage, Speed { times: 0.0, follow: false }, &stop).unwrap();
     let drawn = lines::lines(&seen.picture.borrow(), 200);
     assert!(drawn[0].starts_with("epoch 4 "), "{drawn:?}");
+}
+
+/// A start with what is known, one after which another lineage is the run's, and one whose members
+/// have less.
+#[tokio::test]
+async fn a_start_in_a_known_folder_reports_what_is_new() {
+    let all = epochs();
+    for (reported, epochs) in [((2, all[1].0.state), 4), ((2, OTHER), 6), ((9, OTHER), 2)] {
+        let mut kit = Kit::new(&all[..2]);
+        kit.turn().await;
+        let mut kit = Kit::start(kit.folder, PeerId([4; 32]), &all, Some(reported));
+        kit.turn().await;
+        kit.turn().await;
+        assert_eq!(kit.events().matches("\"committed\"").count(), epochs, "{reported:?}");
+        let caught_up = 1 + usize::from(epochs > 2);
+        assert_eq!(kit.events().matches("\"caught-up\"").count(), caught_up, "{reported:?}");
+    }
 }
 
 #[tokio::test]
