@@ -145,7 +145,8 @@ pub(crate) enum DriverError {
     /// The folder of the run is gone, as with a disk that was unplugged.
     #[error(
         "{} is gone: if its disk was unplugged, put it back and start the node again; if it was \
-         deleted, start it again too: it fetches the state and votes as another voter", .0.display()
+         deleted, start it with the organiser's whole line (--bootstrap …): it fetches the state and \
+         votes as another voter", .0.display()
     )]
     Gone(PathBuf),
     /// A job has panicked: an error of this program.

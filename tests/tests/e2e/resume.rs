@@ -211,7 +211,8 @@ fn what_a_disk_has_damaged_is_set_aside_and_the_node_goes_on() {
     // Without its log it would not be bound by what it says, so it ends.
     fs::remove_dir_all(run.story.path(NAMES[2]).join("data/runs")).unwrap();
     let done = run.nodes.remove(2).wait(PATIENCE).unwrap();
-    done.expect_failure(1, &["is gone: if its disk was unplugged", "start it again"]).unwrap();
+    let words = ["is gone: if its disk was unplugged", "whole line (--bootstrap …)"];
+    done.expect_failure(1, &words).unwrap();
     run.nodes.push(run.story.start_node(NAMES[2], &run.entry, &[]).unwrap());
     let head = run.head(0);
     run.expect_agreement_after(head + 1);
