@@ -132,10 +132,11 @@ impl RunPrefix {
 pub(crate) enum LocalError {
     /// No entry point was typed, and the data folder holds no run.
     #[error(
-        "which run? Paste the whole line that its organiser gave you \
-         (intellect-node --bootstrap /ip4/…/p2p/…), or try `intellect-node sim` on this machine"
+        "which run? {} remembers none. Paste the whole line that its organiser gave you \
+         (intellect-node --bootstrap /ip4/…/p2p/…), name the folder of an earlier start with --data-dir, \
+         or try `intellect-node sim` on this machine", .0.display()
     )]
-    NoBootstrap,
+    NoBootstrap(PathBuf),
     /// A typed address cannot be used.
     #[error("--{flag}: {why}")]
     Address {
@@ -239,7 +240,9 @@ impl Local {
         // This check comes last, so that it hides no other mistake. Where the folder is used, an error reports that it
         // cannot be read.
         if no_bootstrap && store::runs(&local.data_dir).is_ok_and(|runs| runs.is_empty()) {
-            return Err(LocalError::NoBootstrap);
+            // A wrong working folder shows in the whole path only.
+            let folder = std::path::absolute(&local.data_dir);
+            return Err(LocalError::NoBootstrap(folder.unwrap_or(local.data_dir)));
         }
         Ok(local)
     }

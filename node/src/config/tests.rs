@@ -52,6 +52,11 @@ fn without_a_bootstrap_the_message_says_where_to_get_one() {
     let args = Cli::try_parse_from(["intellect-node"]).unwrap().run;
     let message = Local::new(args).unwrap_err().to_string();
     assert!(message.contains("--bootstrap") && message.contains("sim"), "{message}");
+    // A folder that was mistyped is named as a whole.
+    let args = Cli::try_parse_from(["intellect-node", "--data-dir", "s1"]).unwrap().run;
+    let message = Local::new(args).unwrap_err().to_string();
+    let folder = env::current_dir().unwrap().join("s1");
+    assert!(message.contains(&format!("{} remembers none", folder.display())), "{message}");
     // Another mistake is reported first: it would be made again with the organiser's line.
     let args = Cli::try_parse_from(["intellect-node", "--device", "gpu"]).unwrap().run;
     let message = Local::new(args).unwrap_err().to_string();

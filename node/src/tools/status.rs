@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::cli::status::StatusArgs;
 use crate::config::{self, LocalError};
-use crate::{os, socket};
+use crate::{os, socket, store};
 
 /// Why a node gives no answer here.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub(crate) enum StatusError {
     #[error("{} is no folder: name the folder of a node with --data-dir", .0.display())]
     NoFolder(PathBuf),
     /// No process runs with this folder.
-    #[error("no node runs in {}: start it with `{}`", .0.display(), config::command_for(.0))]
+    #[error("no node runs in {}: {}", .0.display(), remedy(.0))]
     NoNode(PathBuf),
     /// A process holds the lock, and has no socket.
     #[error(
@@ -109,6 +109,16 @@ fn without_socket(folder: &Path) -> StatusError {
     }
 }
 
+/// What to do where no node runs. Without an entry point a start needs a run that the folder remembers.
+fn remedy(folder: &Path) -> String {
+    if store::runs(folder).is_ok_and(|runs| runs.is_empty()) {
+        return "it remembers no run; name the folder of a node with --data-dir, or start one with the \
+                organiser's whole line (--bootstrap …)"
+            .to_owned();
+    }
+    format!("start it with `{}`", config::command_for(folder))
+}
+
 /// The exit code for a node that waits, or is behind.
 pub(crate) const WAITS: u8 = 3;
 /// A node answers in milliseconds, unless its machine swaps.
@@ -130,7 +140,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         assert!(ask_of(&path.join("missing")).contains("is no folder"));
-        assert!(ask_of(path).contains("no node runs in"));
+        let keyless = ask_of(path);
+        let words = ["no node runs in", "it remembers no run; name the folder", "--bootstrap"];
+        assert!(words.iter().all(|part| keyless.contains(part)), "{keyless}");
+        std::fs::create_dir_all(path.join("runs").join("ab".repeat(32))).unwrap();
+        assert!(ask_of(path).contains("start it with `intellect-node --data-dir "));
         // A dead socket, as a killed node leaves one.
         let (socket, listener) = socket::Socket::listen(path).unwrap();
         drop(listener);

@@ -26,6 +26,7 @@ fn wrong_flags_are_usage_errors_that_name_the_remedy() {
         (vec!["--bootstrap", "/ip4/127.0.0.1/tcp/4001"], vec!["/p2p/"]),
         (vec!["--bootstrap", "example.org:4001"], vec!["/ip4/"]),
         (vec![], vec!["--bootstrap", "intellect-node sim"]),
+        (vec!["--data-dir", "s1"], vec!["/s1 remembers none", "--data-dir", "--bootstrap"]),
         (vec!["--bootstrap", &entry, "--device", "tpu"], vec!["cuda:N", "gpu:N"]),
         (vec!["--bootstrap", &entry, "--run", "xyz"], vec!["--run", "hex"]),
         (vec!["--bootstrap", &entry, "--listen", "4001"], vec!["--listen"]),

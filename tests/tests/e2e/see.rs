@@ -135,6 +135,8 @@ fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
     one.wait(PATIENCE).unwrap().expect_success().unwrap();
     assert!(!story.path("one/data/status.sock").exists());
     asked("one/data").expect_failure(1, &["no node runs in"]).unwrap();
+    let above = asked("one").expect_failure(1, &["it remembers no run; name the folder"]).unwrap();
+    assert!(!above.err.contains("start it with"), "{}", above.err);
     asked("nowhere").expect_failure(1, &["is no folder", "--data-dir"]).unwrap();
 }
 
