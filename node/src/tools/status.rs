@@ -41,6 +41,13 @@ pub(crate) enum StatusError {
     /// The node takes the question, and answers nothing or something else.
     #[error("the node in {} gives no answer that this program understands: both must be of one version", .0.display())]
     NoAnswer(PathBuf),
+    /// A process holds the lock, and answers nothing for [`PATIENCE`].
+    #[error(
+        "the node in {} does not answer: process {holder} may be stopped or suspended, and goes on by `fg` or \
+         `kill -CONT`; if this machine is only busy, ask again",
+        folder.display()
+    )]
+    Silent { folder: PathBuf, holder: String },
     /// The system refused the connection.
     #[error("cannot ask the node in {}", folder.display())]
     Io { folder: PathBuf, source: io::Error },
@@ -84,7 +91,10 @@ pub(crate) fn ask(folder: &Path, path: &str) -> Result<String, StatusError> {
         io::ErrorKind::PermissionDenied => StatusError::AnotherUser(folder.to_owned()),
         _ => refused(error),
     })?;
-    let answer = exchange(stream, path).map_err(refused)?;
+    let answer = exchange(stream, path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => silent(folder),
+        _ => refused(error),
+    })?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
     let good = head.split(' ').nth(1) == Some("200");
     good.then(|| body.to_owned()).ok_or_else(|| StatusError::NoAnswer(folder.to_owned()))
@@ -109,6 +119,14 @@ fn without_socket(folder: &Path) -> StatusError {
     }
 }
 
+/// What a socket means at which nothing is answered in time. Without the lock it is no node's.
+fn silent(folder: &Path) -> StatusError {
+    match os::holder_of(folder) {
+        Some(holder) => StatusError::Silent { folder: folder.to_owned(), holder },
+        None => StatusError::NoAnswer(folder.to_owned()),
+    }
+}
+
 /// What to do where no node runs. Without an entry point a start needs a run that the folder remembers.
 fn remedy(folder: &Path) -> String {
     if store::runs(folder).is_ok_and(|runs| runs.is_empty()) {
@@ -122,7 +140,7 @@ fn remedy(folder: &Path) -> String {
 /// The exit code for a node that waits, or is behind.
 pub(crate) const WAITS: u8 = 3;
 /// A node answers in milliseconds, unless its machine swaps.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// A picture of 256 peers has less.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 

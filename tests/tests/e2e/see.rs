@@ -11,6 +11,7 @@ use std::{
 };
 
 use e2e::{Process, Story};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::story;
@@ -126,9 +127,16 @@ fn a_node_that_trains_is_seen_on_its_page_and_by_status() {
     let json: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!((&json["format"], &json["run"]["id"]), (&Value::from(1), &commit["run"]));
 
+    status_without_an_answer(&story, one, two);
+}
+
+/// What `status` says of a node that is suspended, was killed or has left, and of other folders.
+fn status_without_an_answer(story: &Story, one: Process, mut two: Process) {
+    let asked = |name: &str| story.node(&["status", "--data-dir", &story.text(name)]).unwrap();
+    two.signal(Signal::STOP).unwrap();
+    asked("two/data").expect_failure(1, &["does not answer: process ", "kill -CONT"]).unwrap();
     // A killed node leaves its socket, which is then dead.
     two.kill().unwrap();
-    let asked = |name: &str| story.node(&["status", "--data-dir", &story.text(name)]).unwrap();
     let dead = asked("two/data");
     dead.expect_failure(1, &["no node runs in", "intellect-node --data-dir"]).unwrap();
     one.interrupt().unwrap();
