@@ -33,7 +33,7 @@ pub(super) struct Buffers {
     pub(super) journal: Option<Journal>,
     /// What was said of the run last, and when.
     pub(super) picture: Option<(Instant, Vec<u8>)>,
-    /// Whether the disk refused the last records and the last update, which is reported once.
+    /// Whether the disk refused the last records and the last update.
     pub(super) refused_log: bool,
     pub(super) refused_update: bool,
 }

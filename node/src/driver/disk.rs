@@ -6,8 +6,8 @@
 //! order: it asks for the next write of records only after [`Input::Written`], and votes only after
 //! [`Input::Kept`].
 //!
-//! A disk that refuses ends nothing. The node trains on, says so once, and asks the disk again with
-//! the next records, update or checkpoint. Only a log that was removed from outside ends the node
+//! A disk that refuses ends nothing. The node trains on, says so, and asks the disk again with the
+//! next records, update or checkpoint. Only a log that was removed from outside ends the node
 //! (`Driver::on_done`).
 
 use std::sync::Arc;
@@ -38,16 +38,12 @@ impl Driver {
         });
     }
 
-    /// Takes the journal back, and reports a refusal once. A disk that refuses does not end the
-    /// node: it trains on, but says nothing that rests on the records.
+    /// Takes the journal back, and reports a refusal. A disk that refuses does not end the node: it
+    /// trains on, but says nothing that rests on the records.
     pub(super) fn on_written(&mut self, journal: Journal, result: Result<(), StoreError>) {
         self.buffers.journal = Some(journal);
-        let refused = std::mem::replace(&mut self.buffers.refused_log, result.is_err());
-        match &result {
-            Err(error) if !refused => self.tell.journal(error),
-            Ok(()) if refused && !self.buffers.disk_refuses() => self.tell.disk_again(),
-            Ok(()) | Err(_) => {}
-        }
+        self.buffers.refused_log = result.is_err();
+        self.tell.journal(result.as_ref().err());
         self.input(Input::Written(taken(&result)));
     }
 
@@ -64,15 +60,11 @@ impl Driver {
         self.jobs.spawn_blocking(move || Done::Kept(name, store.keep_update(name, &bytes)));
     }
 
-    /// Reports a refusal once, and gives the result to the state, which votes only for an update
-    /// that is on the disk.
+    /// Reports a refusal, and gives the result to the state, which votes only for an update that is
+    /// on the disk.
     pub(super) fn on_kept(&mut self, name: Name, result: Result<(), StoreError>) {
-        let refused = std::mem::replace(&mut self.buffers.refused_update, result.is_err());
-        match &result {
-            Err(error) if !refused => self.tell.update(error),
-            Ok(()) if refused && !self.buffers.disk_refuses() => self.tell.disk_again(),
-            Ok(()) | Err(_) => {}
-        }
+        self.buffers.refused_update = result.is_err();
+        self.tell.update(result.as_ref().err());
         self.input(Input::Kept(name, taken(&result)));
     }
 
@@ -154,17 +146,14 @@ impl Driver {
     /// takes the room that its checkpoint lacks.
     pub(super) fn on_saved(&mut self, result: Result<Saved, StoreError>) {
         let disk = taken(&result);
+        self.tell.checkpoint(result.as_ref().err(), self.holdings.is_loading());
         match result {
             Ok(saved) => {
-                self.tell.checkpoint_saved(self.buffers.disk_refuses());
                 self.drop_received(saved.state);
                 self.buffers.saved.insert(saved.state, saved);
             }
-            Err(error) => {
-                self.tell.checkpoint_refused(&error, self.holdings.is_loading());
-                // It is in memory, and takes the room that its checkpoint needs.
-                self.drop_received(self.buffers.newest.table.state());
-            }
+            // It is in memory, and takes the room that its checkpoint needs.
+            Err(_) => self.drop_received(self.buffers.newest.table.state()),
         }
         self.input(Input::Saved(disk));
     }

@@ -1,5 +1,6 @@
 //! What is noted when it happens and reported later, or seldom.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use intellect_protocol::base::time::Time;
@@ -15,8 +16,8 @@ pub(super) struct Later {
     pub(super) left_out: bool,
     /// With how many peers the run is expected to begin.
     pub(super) beginning: Beginning,
-    /// Checkpoints that the disk did not take.
-    pub(super) refused_checkpoints: RefusedCheckpoints,
+    /// What the disk does not take, by its kind, until it takes all of that kind again.
+    pub(super) refused: BTreeMap<&'static str, Refusals>,
     /// The commit that people were told of last.
     pub(super) commits: Commits,
 }
@@ -55,19 +56,21 @@ impl Beginning {
     }
 }
 
-/// The checkpoints that the disk has refused since it last took one.
+/// The files of one kind that the disk has refused since it last took all of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RefusedCheckpoints {
-    /// How many were refused since the last one that was written.
+pub(super) struct Refusals {
+    /// How many those are.
     count: u64,
     /// When people were last told so.
     said: Option<Instant>,
+    /// When the last one was refused.
+    last: Option<Instant>,
 }
 
-impl RefusedCheckpoints {
+impl Refusals {
     /// One more is refused. Returns how many those are, if a report is due: the first, and then one every minute.
     pub(super) fn note(&mut self, now: Instant) -> Option<u64> {
-        self.count += 1;
+        (self.count, self.last) = (self.count + 1, Some(now));
         let due = self.said.is_none_or(|at| now >= at + AGAIN);
         due.then(|| {
             self.said = Some(now);
@@ -75,9 +78,10 @@ impl RefusedCheckpoints {
         })
     }
 
-    /// A checkpoint was written. Returns whether others were refused before it.
-    pub(super) fn end(&mut self) -> bool {
-        std::mem::take(self).count > 0
+    /// Whether a file that is written now ends them. A disk that is nearly full takes one and refuses the next, so
+    /// they end after a minute without any.
+    pub(super) fn end(&self, now: Instant) -> bool {
+        self.last.is_none_or(|at| now >= at + AGAIN)
     }
 }
 
@@ -105,12 +109,17 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_reported_once_and_then_every_minute_with_a_count() {
-        let (mut refused, start) = (RefusedCheckpoints::default(), Instant::now());
+        let (mut refused, start) = (Refusals::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
-        let reports: Vec<_> = (0..=120).filter_map(|second| refused.note(after(second))).collect();
-        assert_eq!(reports, [1, 61, 121]);
-        assert!(refused.end() && !refused.end());
-        assert_eq!(refused.note(after(121)), Some(1), "full again");
+        let mut ended = 0;
+        let flap = |second| {
+            let report = refused.note(after(second));
+            ended += u64::from(refused.end(after(second)));
+            report
+        };
+        let reports: Vec<_> = (0..=120).filter_map(flap).collect();
+        assert_eq!((reports.as_slice(), ended), ([1, 61, 121].as_slice(), 0));
+        assert!(!refused.end(after(179)) && refused.end(after(180)));
     }
 
     #[test]
