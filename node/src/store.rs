@@ -28,7 +28,7 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::Arc,
 };
 
 use intellect_protocol::{
@@ -36,7 +36,7 @@ use intellect_protocol::{
     history::checkpoint::TableError,
     ring::codec::EncodeError,
 };
-use tokio::task::JoinError;
+use tokio::{sync::Mutex, task::JoinError};
 
 use crate::os::{self, PathError, cannot};
 
@@ -56,7 +56,7 @@ pub(crate) struct Store {
     /// The file that exists if the identity's own log id was used in this run.
     used: PathBuf,
     /// Where links are in `receipts.log`, as far as they were asked for.
-    index: Mutex<links::LinkIndex>,
+    index: Arc<Mutex<links::LinkIndex>>,
     /// Which states are kept for good, if any.
     keep: Option<Keep>,
 }
@@ -103,7 +103,7 @@ impl Store {
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
         let folder = run_folder(data_dir, run);
         let used = data_dir.join("used").join(run.hex());
-        let store = Self { folder, used, index: Mutex::default(), keep: None };
+        let store = Self { folder, used, index: Arc::default(), keep: None };
         let (checkpoints, updates) = (store.checkpoints_folder(), store.updates_folder());
         for folder in [&checkpoints, &updates] {
             os::create_folder(folder).map_err(cannot("create", folder))?;

@@ -8,6 +8,7 @@
 //! `--rate` the latter give way to a ring. A part and a piece have at most [`PART_BYTES`], so the
 //! memory of all answers is bounded by their number (`net/limits/answers.rs`).
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -114,7 +115,7 @@ impl Driver {
         }
     }
 
-    /// Answers a question about our lineage; old links are read off the loop.
+    /// Answers a question about our lineage; old links are read off the loop, for one question at a time.
     ///
     /// The state has the newest links in memory. For older ones it returns the epochs and the
     /// digests of their receipts, and `store::links` looks them up in `receipts.log`. If one of
@@ -125,11 +126,15 @@ impl Driver {
             return reply.send_at_once(wire::answer(&answer));
         }
         let (store, run) = (Arc::clone(&self.store), self.manifest.id);
-        self.jobs.spawn_blocking(move || {
-            match (&mut answer, store.links(&run, &logged)) {
+        self.jobs.spawn(async move {
+            let found = store.links(run, logged.clone()).await;
+            match (&mut answer, found) {
                 (Answer::Lineage { links, .. }, Ok(Some(found))) => {
                     links.splice(..0, found);
                     reply.send_at_once(wire::answer(&answer));
+                }
+                (_, Err(error)) if error.kind() == ErrorKind::TimedOut => {
+                    tracing::debug!("too many questions about old links");
                 }
                 (_, Err(error)) => tracing::warn!(%error, "links cannot be read"),
                 _ => tracing::warn!(?logged, "links are not in the log"),

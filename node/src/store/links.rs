@@ -3,7 +3,7 @@
 //! The first question reads the whole log and notes where the links of each epoch are; later ones resume where that
 //! ended. A link is believed by the digest of its receipt. If a link is not found, the next question reads the log from
 //! its beginning, since a failed write may have been cut off and repeated; but only once for each length of the log.
-//! One question is answered at a time: a peer that asks meanwhile has to ask again, or ask another peer.
+//! One question is answered at a time; the others wait without a thread, which the disk may need for votes.
 //!
 //! The memory is 16 bytes in a tree for each link. A question reads only the batches that have its
 //! links, which the caller bounds by their number.
@@ -14,6 +14,8 @@ use std::{
     io,
     ops::Range,
     path::Path,
+    sync::Arc,
+    time::Duration,
 };
 
 use intellect_protocol::{
@@ -21,6 +23,7 @@ use intellect_protocol::{
     history::log::Record,
     message::{Head, Link, wire},
 };
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::{Store, log};
 
@@ -42,13 +45,25 @@ impl Store {
     /// pairs.
     ///
     /// # Errors
-    /// The log cannot be read, or another question is being answered
-    /// ([`io::ErrorKind::WouldBlock`]).
-    pub(crate) fn links(&self, run: &RunId, of: &[(u64, Digest)]) -> io::Result<Option<Vec<Link>>> {
+    /// The log cannot be read, or the questions before this one take longer than [`PATIENCE`]
+    /// ([`io::ErrorKind::TimedOut`]).
+    pub(crate) async fn links(
+        self: Arc<Self>,
+        run: RunId,
+        of: Vec<(u64, Digest)>,
+    ) -> io::Result<Option<Vec<Link>>> {
+        let mut index = timeout(PATIENCE, Arc::clone(&self.index).lock_owned()).await?;
+        spawn_blocking(move || self.find(&mut index, &run, &of)).await?
+    }
+
+    /// The same, once it is the turn of the question.
+    fn find(
+        &self,
+        index: &mut LinkIndex,
+        run: &RunId,
+        of: &[(u64, Digest)],
+    ) -> io::Result<Option<Vec<Link>>> {
         let log = File::open(self.folder.join("receipts.log"))?;
-        let Ok(mut index) = self.index.try_lock() else {
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, "another question is answered"));
-        };
         let length = log.metadata()?.len();
         while let Some((records, batch)) = log::read_batch(&log, &index.read)? {
             let links = links_in(&records).map(|link| (link.receipt.series.epoch, batch.start));
@@ -71,6 +86,10 @@ impl Store {
         Ok(links)
     }
 }
+
+/// Shorter than the wait of a peer that asks (`net::fetch::TIMEOUT`), so the net's limit of answers bounds how many
+/// questions wait.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The lineage in the folder of a run, from epoch 1 on, as its log has it. The log is only read, since a node may be
 /// running there.

@@ -1,7 +1,8 @@
 //! What a start finds after other starts, cuts, losses and full disks.
 
-use std::fs;
+use std::{fs, sync::Arc};
 
+use futures::FutureExt as _;
 use intellect_protocol::{
     base::{
         id::{Digest, PeerId},
@@ -303,12 +304,13 @@ fn link(epoch: u64, update: u8) -> Link {
 #[test]
 fn links_of_long_ago_are_read_back_from_the_log() {
     let (_folder, store) = open();
+    let (store, runtime) = (Arc::new(store), os::runtime().unwrap());
     let mut journal = begin(&store, 1_000).journal;
     let decided = |link: &Link| Record::Decided { link: Box::new(link.clone()) };
     let wanted = |links: &[Link]| {
         let named =
             |link: &Link| (link.receipt.series.epoch, wire::receipt_digest(&RUN, &link.receipt));
-        store.links(&RUN, &links.iter().map(named).collect::<Vec<_>>()).unwrap()
+        runtime.block_on(Arc::clone(&store).links(RUN, links.iter().map(named).collect())).unwrap()
     };
     let early: Vec<Link> = (1..=9).map(|epoch| link(epoch, 1)).collect();
     for links in early.chunks(2) {
@@ -328,6 +330,13 @@ fn links_of_long_ago_are_read_back_from_the_log() {
     // The log still has what was undone, and the digest identifies it.
     assert_eq!(wanted(&early[8..]).as_deref(), Some(&early[8..]));
     assert_eq!((wanted(&[link(11, 2)]), wanted(&[link(11, 2)])), (None, None));
+    // A question that comes while another one is answered waits for its turn.
+    let _entered = runtime.enter();
+    let turn = Arc::clone(&store.index).try_lock_owned().unwrap();
+    let mut asked = Box::pin(Arc::clone(&store).links(RUN, Vec::new()));
+    assert!(asked.as_mut().now_or_never().is_none());
+    drop(turn);
+    assert_eq!(runtime.block_on(asked).unwrap(), Some(Vec::new()));
 }
 
 #[test]
