@@ -142,12 +142,12 @@ pub(crate) fn text(picture: &Picture) -> String {
     let mut text = format!("{sentence}{cure}\n{lines}\n");
     for (at, (name, peer)) in picture.others().enumerate() {
         if at == 0 {
-            text += "\npeer    phase       epoch   round trip      sends  link      tokens counted    loss\n";
+            text += "\npeer    phase       epoch   round trip      sends  link     tokens since start    loss\n";
         }
         let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "–".to_owned());
         let word = |text: &Option<Text>| or_dash(text.as_ref().map(Text::to_string));
         text += &format!(
-            "{:<7} {:<10} {:>6} {:>12} {:>10}  {:<8} {:>15} {:>7}\n",
+            "{:<7} {:<10} {:>6} {:>12} {:>10}  {:<8} {:>18} {:>7}\n",
             name.short(),
             word(&peer.phase),
             or_dash(peer.head.map(|head| head.to_string())),
@@ -451,8 +451,7 @@ mod tests {
                 "network  1 other here · ring 2 of 4 → abcdef, 2.0 kB/s up, 4.0 kB/s down",
             ]
         );
-        let row =
-            "abcdef  train           0        12 ms   1.5 kB/s  direct                 0   2.500\n";
+        let row = "abcdef  train           0        12 ms   1.5 kB/s  direct                    0   2.500\n";
         let text = text(&picture);
         assert!(text.starts_with("Training epoch 1.\nepoch 0") && text.ends_with(row), "{text}");
     }
