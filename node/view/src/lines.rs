@@ -137,7 +137,7 @@ pub fn lines(picture: &Picture, columns: usize) -> [String; 3] {
 /// other peers that are here, by their ids.
 pub(crate) fn text(picture: &Picture) -> String {
     let Verdict { sentence, cure, .. } = verdict(picture);
-    let cure = cure.map_or_else(String::new, |cure| format!(" {cure}."));
+    let cure = cure.map_or_else(String::new, |cure| format!(" {}", capital(&cure)));
     let lines = lines(picture, usize::MAX).join("\n");
     let mut text = format!("{sentence}{cure}\n{lines}\n");
     for (at, (name, peer)) in picture.others().enumerate() {
@@ -386,6 +386,8 @@ mod tests {
         assert_eq!(sentence(&[]), "No event has been read yet.");
         assert_eq!(sentence(&[START]), "Training epoch 1.");
         assert_eq!(sentence(&[START, WAIT]), "Alone: what is trained now may be undone.");
+        let said = text(&picture(&[START, &WAIT.replace(r#""Wait""#, r#""start it again""#)]));
+        assert!(said.starts_with("Alone: what is trained now may be undone. Start it again.\n"));
         let behind = r#""event":"waiting","reason":"behind","text":"waiting: this node fetches","cure":"Wait""#;
         assert_eq!(verdict(&picture(&[START, behind])).mood, Mood::Wait);
         let sync = r#""event":"sync","from_epoch":0,"to_epoch":9,"have_bytes":43,"want_bytes":100,"donors":[],"rate":1.0"#;
