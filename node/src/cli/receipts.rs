@@ -49,7 +49,8 @@ pub(crate) struct RunFolderArgs {
 pub(crate) struct ReceiptsExportArgs {
     #[command(flatten)]
     pub(crate) of: RunFolderArgs,
-    /// The peer that the receipts name, as its node prints it [default: the one of the folder]
+    /// The peer that the receipts name, as its node prints it, or the last letters of its name [default: the one of
+    /// the folder]
     #[arg(long, value_name = "PEER")]
     pub(crate) peer: Option<String>,
     /// Leave out the epochs before this one

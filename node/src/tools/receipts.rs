@@ -82,6 +82,20 @@ pub(crate) enum ReceiptsError {
         folder: PathBuf,
         peer: PeerName,
     },
+    /// What was typed is no whole name, and no name in the receipts ends in it.
+    #[error(
+        "no receipt in {} names a peer whose name ends in {text}: give the last letters as `status` shows them, or \
+         the whole name",
+        folder.display()
+    )]
+    Unknown {
+        /// The folder of the run, where they would be.
+        folder: PathBuf,
+        text: String,
+    },
+    /// What was typed is the end of several names.
+    #[error("the names of several peers end in {text}, as {} and {}: give more letters", names[0], names[1])]
+    Ambiguous { text: String, names: [PeerName; 2] },
     /// An existing file is never overwritten: it may be older than what the folder still has.
     #[error(
         "{} exists and is not overwritten: name another file with --out, or move it away", path.display()
@@ -165,6 +179,26 @@ impl Kept {
         deeds
     }
 
+    /// The peer that was typed: by its whole name, by its key, or by the last letters of a name in the receipts.
+    fn peer(&self, text: &str) -> Result<PeerId, ReceiptsError> {
+        if let Ok(peer) = config::parse_peer("peer", text) {
+            return Ok(peer);
+        }
+        let all: BTreeSet<PeerId> =
+            self.lineage.iter().flat_map(|(_, link)| proof::named(&link.receipt)).collect();
+        let ends = |peer: &PeerId| PeerName::from(*peer).as_str().ends_with(text);
+        let found: Vec<PeerId> = all.into_iter().filter(ends).collect();
+        let text = text.to_owned();
+        match found.as_slice() {
+            [peer] => Ok(*peer),
+            [] => Err(ReceiptsError::Unknown { folder: self.folder.clone(), text }),
+            [one, other, ..] => {
+                let names = [one, other].map(|peer| PeerName::from(*peer));
+                Err(ReceiptsError::Ambiguous { text, names })
+            }
+        }
+    }
+
     /// The newest attestation of the organiser that this lineage lies on. A reader who has a chain
     /// learns from it that this epoch of the chain is the run's.
     fn attestation(&self) -> Result<Option<Notice>, ReceiptsError> {
@@ -191,8 +225,8 @@ pub(super) fn lies_on(attested: &Attestation, lineage: &[(Head, Link)], run: &Ru
 /// `receipts export`: writes a file of receipts. The key of the folder signs, also if the receipts
 /// are of another peer: the signature says who made the file and nothing about the work.
 fn export(args: &ReceiptsExportArgs, out: &mut dyn Write) -> Result<(), ReceiptsError> {
-    let peer = args.peer.as_ref().map(|text| config::parse_peer("peer", text)).transpose()?;
     let kept = Kept::read(&args.of)?;
+    let peer = args.peer.as_ref().map(|text| kept.peer(text)).transpose()?;
     let identity = Identity::load(&kept.data_dir.join(identity::FILE_NAME))?;
     let (exporter, run) = (identity.peer(), kept.manifest.id);
     let cover = Cover { peer: peer.unwrap_or(exporter), exporter };

@@ -48,12 +48,9 @@ pub(super) struct Deeds {
 }
 
 impl Deeds {
-    /// Counts a receipt if it names the peer; says whether it does. Members of kept chunks of
-    /// earlier rings count too, since their work is in the sum.
+    /// Counts a receipt if it names the peer; says whether it does.
     pub(super) fn add(&mut self, receipt: &Receipt, peer: &PeerId) -> bool {
-        let mut all =
-            receipt.members.iter().chain(receipt.parts.iter().flat_map(|part| &part.members));
-        if !all.any(|member| member.peer == *peer) {
+        if !named(receipt).any(|named| named == *peer) {
             return false;
         }
         let work = receipt.contributors().into_iter().filter(|((of, _), _)| of == peer);
@@ -86,6 +83,13 @@ impl Deeds {
             number_of(self.worked, "epoch")
         )
     }
+}
+
+/// The peers that a receipt names. Members of kept chunks of earlier rings count too, since their
+/// work is in the sum.
+pub(super) fn named(receipt: &Receipt) -> impl Iterator<Item = PeerId> {
+    let kept = receipt.parts.iter().flat_map(|part| &part.members);
+    receipt.members.iter().chain(kept).map(|member| member.peer)
 }
 
 /// A check of one file: it takes the items in order.

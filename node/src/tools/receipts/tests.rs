@@ -201,8 +201,16 @@ fn any_peer_can_be_exported_from_any_epoch_on() {
     assert!(told.contains("130 tokens in the sums of 2 epochs"), "{told}");
     assert!(told.contains(PeerName::from(voters()[2].peer()).as_str()), "who made it: {told}");
     let stranger = PeerName::from(organiser().peer());
-    let line = ["export", "--data-dir", &data, "--peer", stranger.as_str()];
-    assert!(kit.typed(&line).unwrap_err().contains("no receipt in"));
+    let export = |peer: &str, out: &str| {
+        kit.typed(&["export", "--data-dir", &data, "--peer", peer, "--out", &kit.path(out)])
+    };
+    assert!(export(stranger.as_str(), "b").unwrap_err().contains("no receipt in"));
+    // The six letters of a screen are enough, where they are of one peer.
+    assert!(export(first.short(), "b").unwrap().contains(first.as_str()));
+    let unknown = export(stranger.short(), "c").unwrap_err();
+    assert!(unknown.contains("no receipt in") && unknown.contains("ends in"), "{unknown}");
+    let several = export("", "c").unwrap_err();
+    has(&several, &["the names of several peers end in , as 12D3KooW", ": give more letters"]);
 }
 
 /// The signature at the end covers every byte before it, and no byte may follow.
