@@ -389,12 +389,9 @@ impl Check {
                 who.head = *head;
                 self.settled(who, settled)
             }
-            // A liar may say of itself that it has another state.
-            Event::Diverged { who: other, .. } => {
-                require(self.votes.is_distrusted(other), "diverged", || {
-                    format!("{} says that {other} has another state", who.voter.peer)
-                })
-            }
+            Event::Diverged { who: other, .. } => require(false, "diverged", || {
+                format!("{} says that {other} has another state", who.voter.peer)
+            }),
             Event::PeerFound { .. }
             | Event::PeerLost { .. }
             | Event::Roster { .. }

@@ -209,10 +209,6 @@ impl Votes {
         self.liars.insert(peer);
     }
 
-    pub(super) fn is_distrusted(&self, peer: &PeerId) -> bool {
-        self.liars.contains(peer)
-    }
-
     /// Records a Regroup under its digest, whoever shows it.
     pub(super) fn on_regroup(&mut self, digest: Digest, regroup: &Regroup) {
         self.regroups.entry(digest).or_insert_with(|| regroup.clone());
