@@ -368,7 +368,8 @@ impl State {
             candidate.base.state = states[1];
             return self.ask_candidate(step, candidate);
         }
-        if self.ours.names(epoch, &claim.peer) || !pairs {
+        let is_last = (epoch, states[1]) == (claim.head.epoch, claim.head.state);
+        if (is_last && self.ours.names(epoch, &claim.peer)) || !pairs {
             self.forks.note_diverged(step, claim.peer, states);
         }
         self.forks.remember(claim.head.state);
