@@ -59,11 +59,11 @@ impl Beginning {
 /// The files of one kind that the disk has refused since it last took all of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refusals {
-    /// How many those are.
+    /// How many files those are so far.
     count: u64,
     /// When people were last told so.
     said: Option<Instant>,
-    /// When the last one was refused.
+    /// When the last of them was refused.
     last: Option<Instant>,
 }
 

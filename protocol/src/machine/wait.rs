@@ -28,7 +28,7 @@ pub enum Wait {
     /// The voters of the open epoch that are here form no quorum, or this peer was away and first
     /// hears from each of them (R20).
     Voters {
-        /// Voters that are not here.
+        /// Voters of the open epoch that are not here.
         missing: BTreeSet<PeerId>,
         /// All voters of the open epoch.
         all: usize,

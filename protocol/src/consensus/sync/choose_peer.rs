@@ -65,7 +65,7 @@ impl Choice<'_> {
             true => {
                 let is_named = self.ours.names(self.ours.head.epoch, peer);
                 let failures = self.requests.failures(peer);
-                let rank = (is_named || draws % 2 == 0).then_some(*rank);
+                let rank = (is_named || draws.is_multiple_of(2)).then_some(*rank);
                 (Reverse(is_named), failures, Reverse(rank), self.draw(peer, draws))
             }
             false => (Reverse(false), 0, Reverse(Some(*rank)), Digest(peer.0)),
