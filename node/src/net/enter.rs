@@ -384,6 +384,9 @@ fn explain(cause: std::io::Error, address: &Multiaddr) -> String {
     if cause.kind() == std::io::ErrorKind::ConnectionRefused {
         return format!("{cause}: nothing listens on that port");
     }
+    if cause.to_string() == "invalid data" {
+        return "what answers there is no bootstrap and no node".to_owned();
+    }
     cause.to_string()
 }
 

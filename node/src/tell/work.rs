@@ -72,7 +72,8 @@ impl Contributed {
         let Self { epochs, tokens } = self;
         let (epochs, tokens) = (number_of(epochs, "epoch"), figures::count(tokens));
         format!(
-            "{what} at epoch {epoch}: took part in {epochs} with {tokens} tokens; continue with `{command}`"
+            "{what} at epoch {epoch}: took part in {epochs} with {tokens} tokens since this start; \
+             continue with `{command}`"
         )
     }
 }
@@ -93,7 +94,7 @@ mod tests {
         let contributed = Contributed { epochs: 24, tokens: 920 };
         assert_eq!(
             contributed.last_word("left", 25, "intellect-node --data-dir na"),
-            "left at epoch 25: took part in 24 epochs with 920 tokens; \
+            "left at epoch 25: took part in 24 epochs with 920 tokens since this start; \
              continue with `intellect-node --data-dir na`"
         );
     }
