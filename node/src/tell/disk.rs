@@ -1,8 +1,9 @@
 //! Sentences and events about the disk.
 //!
 //! Programs get the error alone. People get it with its outcome and the remedy: what cannot be
-//! written decides whether training goes on, and what this node may still say to others. Both get
-//! one of a kind in a minute, however often the disk is tried. Paths leave out the run's folder.
+//! written decides whether training goes on, and what this node may still say to others. Of checkpoints,
+//! logs and updates both get one in a minute, however often the disk is tried. Paths leave out the
+//! run's folder.
 
 use std::path::Path;
 use std::time::Instant;

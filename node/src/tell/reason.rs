@@ -110,7 +110,7 @@ impl Reason {
                     "start again the nodes that have left; if they run, name an entry point that works with --bootstrap"
                 }
                 Wait::Voters { enough: true, .. } => {
-                    "it goes on by itself after a minute, or after the run's minority_grace if that is longer"
+                    "it goes on by itself within a minute, or the run's minority_grace if that is longer, or with the next epoch"
                 }
                 Wait::Voters { .. } => "start again the nodes that have left",
                 Wait::Behind | Wait::Update => BYTES,

@@ -55,6 +55,7 @@ pub(crate) fn run(args: &TuiArgs) -> Result<(), TuiError> {
         };
         let frame = Frame { note: "· the node goes on", said: None };
         let _screen = Screen::open(seen, frame, then).map_err(TuiError::Runtime)?;
+        let mut silent = 0;
         loop {
             tokio::select! {
                 end = &mut ended => {
@@ -62,8 +63,15 @@ pub(crate) fn run(args: &TuiArgs) -> Result<(), TuiError> {
                     return end.unwrap_or_else(lost).map(drop).map_err(TuiError::Screen);
                 }
                 () = interrupts.next() => return Ok(()),
-                // The answer comes in milliseconds, and the screen has a thread of its own.
-                () = time::sleep(LOOK_EVERY) => look(&folder, &mirror)?,
+                // The answer comes in milliseconds, and the screen has a thread of its own. A node that is silent
+                // for a moment keeps its last picture.
+                () = time::sleep(LOOK_EVERY) => match look(&folder, &mirror) {
+                    Err(StatusError::Silent { .. }) if silent < SILENT_MAX => silent += 1,
+                    other => {
+                        other?;
+                        silent = 0;
+                    }
+                },
             }
         }
     })
@@ -79,6 +87,8 @@ fn look(folder: &Path, mirror: &Mirror) -> Result<(), StatusError> {
 
 /// How often the node is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Questions in a row that the node may leave without an answer, each for three seconds.
+const SILENT_MAX: u32 = 4;
 /// Points of a curve: more than a terminal is wide.
 const POINTS: usize = 400;
 

@@ -229,7 +229,8 @@ fn who_speaks_another_version_is_named_and_blamed_for_nothing() {
     let node = &mut honest.one;
     let mut newer = Stranger::new(150, node, "/intellect/2");
     newer.dial(node);
-    let mut mixed = [(151, 9), (152, 3)].map(|(seed, version)| {
+    let (ours, next) = (wire::VERSION.to_string(), wire::VERSION + 1);
+    let mut mixed = [(151, next), (152, 3)].map(|(seed, version)| {
         let mut mixed = Stranger::enter(seed, node);
         let (author, beat) = next_beat(&mut mixed);
         let mut bytes = wire::envelope(&mixed.seal(Message::Heartbeat(beat)));
@@ -241,10 +242,13 @@ fn who_speaks_another_version_is_named_and_blamed_for_nothing() {
         }
         mixed
     });
-    let ours = wire::VERSION.to_string();
-    let [nine, three] = &mut mixed;
-    let strangers =
-        [(&mut newer, "/intellect/2", "/intellect/1"), (nine, "9", &*ours), (three, "3", &*ours)];
+    let [later, three] = &mut mixed;
+    let next = next.to_string();
+    let strangers = [
+        (&mut newer, "/intellect/2", "/intellect/1"),
+        (later, &*next, &*ours),
+        (three, "3", &*ours),
+    ];
     for (stranger, version, ours) in strangers {
         let who = stranger.name();
         let named = |event: &Value| event["event"] == "incompatible" && event["who"] == *who;

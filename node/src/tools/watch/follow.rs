@@ -274,9 +274,17 @@ impl Watch {
         self.apart.retain(|peer| {
             self.members.said.get(peer).is_some_and(|said| said.head.state != state)
         });
-        let is_other = self.reported.as_ref().is_some_and(|(last, _)| number > *last);
+        let shown = self.reported.as_ref().map(|(last, _)| *last);
+        let is_other = shown.is_some_and(|last| number > last);
         if is_other || 2 * self.apart.len() > self.members.said.len() {
             return self.begin_again();
+        }
+        let furthest = self.members.furthest(&self.apart).map(|(_, head)| head.epoch);
+        if let (Some(last), true) = (shown, furthest == Some(number)) {
+            let text = format!(
+                "waiting: the folder shows epoch {last} already, and the members are at epoch {number}"
+            );
+            return self.wait("members-differ", &text, "it goes on once they are further");
         }
         match self.members.contradicting(number, &state).first() {
             Some(other) if !self.apart.contains(other) => {

@@ -317,7 +317,10 @@ fn views_never_equal(window_ms: u64) -> Played {
         assert!(world.epoch(*host) >= 4, "{:?}", world.head(*host));
         assert!(forks(&world, *host).is_empty() && regroups(&world, *host).is_empty());
     }
-    ends_amid(world, &[End::Roster, Ring, Accepts, LeftOut, Training, PassedOver, End::Votes])
+    ends_amid(
+        world,
+        &[Trains, End::Roster, Ring, Accepts, LeftOut, Training, PassedOver, End::Votes],
+    )
 }
 
 /// R17: no peer waits longer than its vote takes to arrive, even if it finished its

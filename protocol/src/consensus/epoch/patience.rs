@@ -46,7 +46,7 @@ pub(super) fn grace_until(facts: Facts<'_>) -> Option<Time> {
     // A voter without work of its own proposes that of others, once they have waited for the grace.
     match facts.slot.frozen {
         Some(frozen) => Some(usual?.max(frozen.at)),
-        None => Some(usual?.max(facts.slot.ready.values().map(|ready| ready.at).min()? + grace)),
+        None => Some(usual?.max(facts.slot.ready.values().map(|ready| ready.first).min()? + grace)),
     }
 }
 
@@ -95,7 +95,7 @@ fn ready_voters<'a>(facts: Facts<'a>) -> impl Iterator<Item = (PeerId, Time)> + 
     let own = own.map(|frozen| (facts.me.peer, frozen.at));
     // Strangers are Ready too, and may be more than the voters.
     let others = facts.slot.series.voters.iter();
-    let at = move |voter: &Voter| facts.slot.ready.get(&voter.peer).map(|ready| ready.at);
+    let at = move |voter: &Voter| facts.slot.ready.get(&voter.peer).map(|ready| ready.first);
     others.filter_map(move |voter| Some((voter.peer, at(voter)?))).chain(own)
 }
 
@@ -158,9 +158,9 @@ pub(super) fn note_wait(epoch: &mut Epoch<'_>) {
     if facts.slot.frozen.is_none() || facts.slot.waited.is_over() {
         return;
     }
-    let is_over = patience_until(facts).is_some_and(|until| facts.step.now >= until);
-    let late: Vec<PeerId> = if is_over { awaited_and_unready(facts).collect() } else { Vec::new() };
     let ends = has_accepted(facts) || !is_too_early(facts);
+    let waits = !ends && patience_until(facts).is_some_and(|until| facts.step.now >= until);
+    let late: Vec<PeerId> = if waits { awaited_and_unready(facts).collect() } else { Vec::new() };
     // Its heartbeats name the start in which a peer is awaited, so a Ready of another one is none.
     let start = |peer: &PeerId| facts.step.table.peers.get(peer).map(|seen| seen.beat.incarnation);
     let is_ready = |p: &&PeerId| start(p).is_some_and(|s| facts.slot.ready_of(p, s).is_some());

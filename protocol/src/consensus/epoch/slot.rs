@@ -80,11 +80,15 @@ pub(super) struct Frozen {
     pub(super) at: Time,
 }
 
-/// The `Ready` of one peer, as first heard.
+/// What one peer declared by its `Ready`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Declared {
     pub(super) incarnation: u64,
     pub(super) weight: u64,
+    /// When a `Ready` of any of its starts was heard first. Waits begin with it, so a peer that declares
+    /// one start after another prolongs none.
+    pub(super) first: Time,
+    /// When that of this start was heard.
     pub(super) at: Time,
 }
 
@@ -337,11 +341,10 @@ impl Slot {
     }
 
     /// Notes what a peer has declared. Voters are remembered even if they are forgotten elsewhere:
-    /// how long they took counts (R36). The first time stays, or a peer that declares one start after
-    /// another would prolong the waits that begin with it.
+    /// how long they took counts (R36).
     pub(super) fn declare(&mut self, step: &Step<'_>, peer: PeerId, start: u64, weight: u64) {
-        let at = self.ready.get(&peer).map_or(step.now, |known| known.at);
-        self.ready.insert(peer, Declared { incarnation: start, weight, at });
+        let first = self.ready.get(&peer).map_or(step.now, |known| known.first);
+        self.ready.insert(peer, Declared { incarnation: start, weight, first, at: step.now });
         step.table.bound(&mut self.ready, |peer| self.series.names_voter(peer));
     }
 

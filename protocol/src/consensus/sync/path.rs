@@ -90,13 +90,15 @@ impl Path {
     /// it is fetched. The shorter path must still lead to a greater head than ours (S3).
     pub(super) fn shorten(&mut self, step: &Step<'_>, ours: &Lineage, partial: Option<Digest>) {
         let end = |state| Some(self.entries.iter().position(|entry| entry.state == state)? + 1);
-        let count = partial.and_then(end).or_else(|| self.count_served(step, ours));
+        // The last link names the next voters, so it must be in memory.
+        let has_link = |count: &usize| *count > self.without_link();
+        let count = partial.and_then(end).filter(has_link);
+        let count = count.or_else(|| self.count_served(step, ours)).filter(has_link);
         let last = |count: usize| Some((count, self.entries.get(count.checked_sub(1)?)?));
         let Some((count, entry)) = count.and_then(last) else { return };
         let head = entry.head(self.base.saturating_add(count as u64));
         let rank = ours.proven(self.base, &self.entries, &head);
-        // The last link names the next voters, so it must be in memory.
-        if ours.is_greater(&rank) && count > self.without_link() {
+        if ours.is_greater(&rank) {
             self.links.truncate(count.saturating_sub(self.without_link()));
             self.entries.truncate(count);
             (self.claim.head, self.rank) = (head, rank);
