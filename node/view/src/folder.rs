@@ -27,8 +27,8 @@ impl Folder {
     /// If the folder or a file cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
-        let status = fs::read(path.join("status.json")).ok();
-        let earlier = status.and_then(|text| serde_json::from_slice(&text).ok());
+        let status = fs::File::open(path.join("status.json")).ok();
+        let earlier = status.and_then(|file| serde_json::from_reader(bounded(file)).ok());
         let folder = Self { path: path.to_owned(), earlier };
         for (name, _, text) in page::ASSETS {
             let (name, text) = match name {
@@ -71,6 +71,11 @@ impl Folder {
     }
 }
 
+/// A file to read, up to the size that no status of ours has.
+fn bounded(file: fs::File) -> impl io::Read {
+    io::BufReader::new(io::Read::take(file, STATUS_BYTES_MAX))
+}
+
 /// Whether a picture has no run yet, or fewer epochs of the same run.
 fn has_less(picture: &Picture, earlier: &Picture) -> bool {
     let is_same = picture.run.id == earlier.run.id;
@@ -79,6 +84,8 @@ fn has_less(picture: &Picture, earlier: &Picture) -> bool {
 
 /// Rows of the past in the folder: more than a chart has columns of pixels.
 const POINTS: usize = 2_000;
+/// A status has some hundred kilobytes with 200 members.
+const STATUS_BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -74,7 +74,7 @@ pub(crate) fn verdict(picture: &Picture) -> Verdict {
         return Verdict {
             mood,
             sentence: capital(said.as_str()),
-            cure: Some(waiting.cure.to_string()),
+            cure: Some(capital(&waiting.cure.to_string())),
         };
     }
     match open.phase {
@@ -118,7 +118,7 @@ fn held(epoch: u64, said: Option<&Waiting>) -> Verdict {
     Verdict {
         mood: Mood::Bad,
         sentence: said.map_or_else(sentence, |waiting| capital(waiting.text.as_str())),
-        cure: Some(said.map_or_else(cure, |waiting| waiting.cure.to_string())),
+        cure: Some(capital(&said.map_or_else(cure, |waiting| waiting.cure.to_string()))),
     }
 }
 
@@ -137,7 +137,7 @@ pub fn lines(picture: &Picture, columns: usize) -> [String; 3] {
 /// other peers that are here, by their ids.
 pub(crate) fn text(picture: &Picture) -> String {
     let Verdict { sentence, cure, .. } = verdict(picture);
-    let cure = cure.map_or_else(String::new, |cure| format!(" {}", capital(&cure)));
+    let cure = cure.map_or_else(String::new, |cure| format!(" {cure}"));
     let lines = lines(picture, usize::MAX).join("\n");
     let mut text = format!("{sentence}{cure}\n{lines}\n");
     for (at, (name, peer)) in picture.others().enumerate() {
@@ -429,7 +429,7 @@ mod tests {
         let own = picture(&[START, held, forked, &two]);
         let said = verdict(&own);
         assert_eq!((said.mood, said.sentence), (Mood::Bad, "Fork: x.".to_owned()));
-        assert_eq!(said.cure.as_deref(), Some("--follow y"));
+        assert_eq!(said.cure.as_deref(), Some("--follow y."));
         assert!(lines(&own, 80)[0].contains("training"), "it trains on its own lineage");
         let attested = r#""event":"attested","number":1"#;
         assert_eq!(mood(&[START, held, forked, attested]), Mood::Good, "it is decided");

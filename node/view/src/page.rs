@@ -171,6 +171,7 @@ fn router(seen: Seen, access: Access) -> Router {
         router = router
             .route(path, get(move |headers: HeaderMap| async move { asset(&headers, kind, body) }));
     }
+    let router = router.fallback(|| async { (StatusCode::NOT_FOUND, UNKNOWN) });
     router.layer(middleware::from_fn_with_state(shown.clone(), guard)).with_state(shown)
 }
 
@@ -263,18 +264,21 @@ async fn text(State(shown): State<Shown>) -> Response {
     lines::text(&shown.picture()).into_response()
 }
 
-/// The past of the epochs `from` to `to` in at most `points` rows. A key that is absent or no
-/// number has its default: all epochs, and `POINTS` rows.
+/// The past of the epochs `from` to `to` in at most `points` rows; a key that is absent has its
+/// default: all epochs, and `POINTS` rows. 400 for a value that is no number.
 async fn history(State(shown): State<Shown>, uri: Uri) -> Response {
-    let part = |name: &str| -> Option<u64> {
-        let pairs =
+    let part = |name: &str, default: u64| {
+        let mut pairs =
             uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-        pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse().ok())
+        pairs.find(|(key, _)| *key == name).map_or(Ok(default), |(_, value)| value.parse())
     };
-    let (from, to) = (part("from").unwrap_or(0), part("to").unwrap_or(u64::MAX));
-    let points = part("points").and_then(|points| points.try_into().ok()).unwrap_or(POINTS);
-    let columns = shown.seen.past.lock().columns(from, to, points);
-    Json(columns).into_response()
+    let all = (part("from", 0), part("to", u64::MAX), part("points", POINTS as u64));
+    let (Ok(from), Ok(to), Ok(points)) = all else {
+        let why = "from, to and points are numbers, as in /history?from=1&points=100\n";
+        return (StatusCode::BAD_REQUEST, why).into_response();
+    };
+    let points = points.try_into().unwrap_or(usize::MAX);
+    Json(shown.seen.past.lock().columns(from, to, points)).into_response()
 }
 
 /// The picture for Prometheus, at every request anew.
@@ -388,6 +392,8 @@ pub(crate) const ASSETS: [(&str, &str, &str); 4] = [
     ("/chart.js", "text/javascript; charset=utf-8", include_str!("../assets/chart.js")),
     ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
 ];
+/// The answer to any other path.
+const UNKNOWN: &str = "there is /, /status, /text, /history, /events, /metrics and /healthz\n";
 /// The version of the files: a browser keeps what it has until this changes.
 const ETAG: &str = concat!("\"", env!("CARGO_PKG_VERSION"), "-5\"");
 /// Headers of every answer: the page loads nothing from elsewhere, stands in no frame, and sends no

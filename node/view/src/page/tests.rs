@@ -62,7 +62,15 @@ async fn every_path_answers_and_only_to_reading() {
     }
     let tagged = format!("GET / HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {ETAG}\r\n");
     assert!(ask(at, &tagged).await.starts_with("HTTP/1.1 304"));
-    assert!(ask(at, "GET /../x HTTP/1.1\r\nHost: localhost\r\n").await.starts_with("HTTP/1.1 404"));
+    for (path, want, words) in [
+        ("/../x", "404", "there is /, /status"),
+        ("/history?points=abc", "400", "are numbers"),
+        ("/history?from=-1", "400", "are numbers"),
+    ] {
+        let answer = ask(at, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n")).await;
+        let begin = format!("HTTP/1.1 {want}");
+        assert!(answer.starts_with(&begin) && answer.contains(words), "{path}: {answer}");
+    }
 }
 
 #[tokio::test]

@@ -96,7 +96,14 @@ fn a_long_verdict_takes_up_to_three_rows() {
     };
     let drawn = wait(text);
     let words = drawn.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(&format!("{}. {cure} epoch 0", text.replacen('a', "A", 1))), "{drawn}");
+    assert!(
+        words.contains(&format!(
+            "{}. {}. epoch 0",
+            text.replacen('a', "A", 1),
+            cure.replacen('n', "N", 1)
+        )),
+        "{drawn}"
+    );
     assert_eq!(drawn.lines().position(|line| line.starts_with("epoch 0")), Some(2), "{drawn}");
     let endless = wait(&"word ".repeat(90));
     assert_eq!(endless.lines().position(|line| line.starts_with("epoch 0")), Some(3), "{endless}");
