@@ -44,26 +44,25 @@ pub(super) fn reasons(
     let mut reasons: Vec<String> = disagreement(observations, scenario).into_iter().collect();
     let complaints = observations.complaints.iter().filter(|(kind, _)| !scenario.allows(*kind));
     reasons.extend(complaints.map(|(_, text)| text.clone()));
-    for (index, outcome) in outcomes.iter().enumerate() {
-        match outcome.exit {
-            _ if outcome.killed => {}
-            Some(Exit::Code(0)) => {}
-            Some(Exit::Code(code)) => reasons.push(format!("peer {index} exited with {code}")),
-            Some(Exit::Signal) => reasons.push(format!("peer {index} was killed by a signal")),
-            None => reasons.push(format!("peer {index} did not end by itself")),
-        }
-    }
+    let exits = outcomes.iter().enumerate().filter_map(|(peer, outcome)| {
+        let how = match outcome.exit {
+            _ if outcome.killed => return None,
+            Some(Exit::Code(0)) => return None,
+            Some(Exit::Code(code)) => format!("exited with {code}"),
+            Some(Exit::Signal) => "ended by a signal".to_owned(),
+            None => "did not end without help".to_owned(),
+        };
+        Some((how, peer))
+    });
+    reasons.extend(by_peers(exits));
     let survives = |peer: &usize| scenario.survives(*peer) && !outcomes[*peer].killed;
     let survivors = || (0..outcomes.len()).filter(survives);
-    for peer in survivors() {
-        match observations.head(peer) {
-            Some((epoch, _)) if *epoch == epochs => {}
-            Some((epoch, _)) => {
-                reasons.push(format!("peer {peer} ended at epoch {epoch}, not {epochs}"));
-            }
-            None => reasons.push(format!("peer {peer} committed nothing")),
-        }
-    }
+    let lasts = survivors().filter_map(|peer| match observations.head(peer) {
+        Some((epoch, _)) if *epoch == epochs => None,
+        Some((epoch, _)) => Some((format!("ended at epoch {epoch}, not {epochs}"), peer)),
+        None => Some(("committed nothing".to_owned(), peer)),
+    });
+    reasons.extend(by_peers(lasts));
     let ends: BTreeSet<_> = survivors().filter_map(|peer| observations.head(peer)).collect();
     if ends.len() > 1 {
         let ends: Vec<_> =
@@ -85,4 +84,27 @@ pub(super) fn reasons(
         reasons.push(format!("steps {pending:?} of the scenario were never taken"));
     }
     reasons
+}
+
+/// One sentence for all peers that ended in the same way, in the order of the first of each.
+fn by_peers(found: impl Iterator<Item = (String, usize)>) -> Vec<String> {
+    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+    for (what, peer) in found {
+        match groups.iter_mut().find(|(other, _)| *other == what) {
+            Some((_, peers)) => peers.push(peer),
+            None => groups.push((what, vec![peer])),
+        }
+    }
+    groups.into_iter().map(|(what, peers)| format!("{} {what}", named(&peers))).collect()
+}
+
+/// `peer 3`, or `peers 0-2, 5`. The numbers are sorted.
+fn named(peers: &[usize]) -> String {
+    let runs = peers.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        [one] => one.to_string(),
+        [] => String::new(),
+    });
+    let numbers = runs.collect::<Vec<_>>().join(", ");
+    if peers.len() == 1 { format!("peer {numbers}") } else { format!("peers {numbers}") }
 }

@@ -143,6 +143,8 @@ fn survivors_end_together_at_the_last_epoch() {
     let reasons = judge(&short, &[DONE; 2]);
     assert!(reasons[0].contains("ended at epoch 1, not 2"), "{reasons:?}");
     assert!(reasons[1].contains("peer 1 committed nothing"), "{reasons:?}");
+    let reasons = judge(&Observations::new(4), &[DONE; 4]);
+    assert_eq!(reasons, ["peers 0-3 committed nothing"]);
 
     // A peer that the scenario stops for good need not reach the end.
     let mut scenario = scenario("[[step]]\ndo = \"interrupt\"\npeer = 1\nsecond = 0");
