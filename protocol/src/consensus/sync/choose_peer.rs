@@ -53,9 +53,10 @@ impl Choice<'_> {
 
     /// G12: among the peers ahead, those that the newest receipt names come first, as they are hard
     /// to fake; then those that wasted fewest questions; then the greatest head (R23). Among equals
-    /// chance decides; else a peer with a small name would always be asked first. Of peers without a
-    /// name it also decides every other time, or ever new keys could claim the greatest heads. A head one epoch
-    /// ahead is given a moment to reach us by votes, from `since` on.
+    /// chance decides; else a peer with a small name would always be asked first. Of peers
+    /// that no receipt names it also decides every other time, or ever new keys could claim the
+    /// greatest heads. A head one epoch ahead is given a moment to reach us by votes, from `since`
+    /// on.
     pub(super) fn first(self, ahead: Vec<(Claim, Rank)>, since: Time, draws: u64) -> Option<Claim> {
         let waits = self.open.decided || self.step.now < since + USUAL_WAIT;
         let next = self.ours.head.epoch.saturating_add(1);
