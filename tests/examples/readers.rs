@@ -5,7 +5,7 @@
 //! KIND is `watchers` (one process of `watch`, 50), `viewers` (browsers that follow the page of a
 //! node, 32), or `connections` (silent ones to that page, 10,000 in each round). The run goes on
 //! for so many seconds without readers and then with them, in each round, and without them again at
-//! the end. An epoch has a fixed number of steps. Readers have a low priority, so that their own
+//! the end. An epoch has a fixed number of steps. Readers run where nobody else would, so their own
 //! work does not count.
 
 #![allow(clippy::print_stdout, reason = "a campaign prints its results")]
@@ -13,6 +13,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    process::Command,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -20,7 +21,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use e2e::{Process, Programs, Story};
-use rustix::process::{Pid, setpriority_process};
+use rustix::process::setpriority_process;
 use serde_json::Value;
 
 /// The members of the run. The first one has the page that viewers follow.
@@ -108,7 +109,9 @@ fn beside_watchers(
     // handshakes with each take very long at a low priority.
     thread::sleep(Duration::from_secs(10));
     for thread in crowd.threads()? {
-        setpriority_process(Pid::from_raw(thread.id.try_into()?), 19)?;
+        let idle = ["--idle", "--pid", "0", &thread.id.to_string()];
+        let status = Command::new("chrt").args(idle).status().context("chrt of util-linux")?;
+        ensure!(status.success(), "chrt: {status}");
     }
     let cost = measure()?;
     crowd.interrupt()?;

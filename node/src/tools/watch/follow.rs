@@ -19,7 +19,7 @@ use intellect_view::record::Text;
 use tokio::{sync::watch, time::sleep};
 
 use super::{
-    EVERY, WatchError,
+    EVERY, SOON, WatchError,
     lineage::{Decided, Disproof, Proven},
     members::Asked,
 };
@@ -102,9 +102,9 @@ impl Watch {
         let mut pause = EVERY;
         if self.members.said.is_empty() {
             self.nobody()?;
-            pause = EVERY / 4;
+            pause = SOON;
         } else if self.prove().await {
-            pause = EVERY / 8;
+            pause = SOON / 2;
         } else {
             self.compare();
         }
