@@ -66,6 +66,8 @@ pub(crate) enum Deed {
     NeverSends,
     /// Sends a hundred times too slowly in a ring.
     Crawls,
+    /// Ends each ring, and says first that it stopped.
+    BreaksOff,
     /// Serves no chunk that it claims to hold.
     Withholds,
     /// Invents the states of the chain that it is asked for.
@@ -88,7 +90,7 @@ const fn deed(name: &'static str, deed: Deed) -> Behaviour {
 
 /// Every behaviour. A seed draws from them by index, so a new one changes all seeds with liars, and
 /// a name is what people type to play one alone.
-pub(crate) static ALL: [Behaviour; 33] = [
+pub(crate) static ALL: [Behaviour; 35] = [
     words("refuses rosters", rosters::refuse),
     words("proposes at once for itself", rosters::grab),
     words("tells two weights", rosters::weigh_twice),
@@ -96,6 +98,7 @@ pub(crate) static ALL: [Behaviour; 33] = [
     words("proposes and does not accept", rosters::disown),
     words("shows two rosters", rosters::show_two),
     words("leaves out one that it calls lost", rosters::leave_out),
+    words("names another start", rosters::misname),
     words("asks after each roster", attempts::ask_after),
     words("asks all the time", attempts::ask_always),
     words("asks for far attempts", attempts::ask_far),
@@ -118,6 +121,7 @@ pub(crate) static ALL: [Behaviour; 33] = [
     deed("answers pings late", Deed::PingsLate),
     deed("never sends in a ring", Deed::NeverSends),
     deed("crawls in a ring", Deed::Crawls),
+    deed("breaks off rings", Deed::BreaksOff),
     deed("serves no chunk", Deed::Withholds),
     deed("forges chains", Deed::ForgesChain),
     deed("forges links", Deed::ForgesLinks),

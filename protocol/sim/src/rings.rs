@@ -33,6 +33,9 @@ pub enum Sends {
     Slowly,
     /// Not a single frame, so the ring never ends.
     Never,
+    /// Every frame, until it says that its ring has stopped, for no fault of a neighbour, and closes
+    /// its streams a moment later.
+    UntilItBreaks,
 }
 
 /// What one hop takes in a ring with a member that sends slowly.
@@ -189,7 +192,7 @@ impl Rings {
             } else {
                 due.push(run.due(0, index, Notice::Stop { lost: None, hops: 0 }));
             }
-            if run.breaks(now_ms, index) {
+            if run.breaks(now_ms, index, loss) {
                 due.extend(run.notices(index, loss));
             }
         }
@@ -253,10 +256,13 @@ impl Run {
 
     /// The member at `index` sends nothing more. Returns whether that broke the ring. Only the
     /// first one breaks it; a ring stays broken, and what comes after changes no hops.
-    fn breaks(&mut self, now_ms: u64, index: usize) -> bool {
+    fn breaks(&mut self, now_ms: u64, index: usize, loss: Loss) -> bool {
         let first = self.broke_ms.is_none();
         if first {
-            self.silent.insert(index);
+            // Streams that close end the others one after the other, so nobody receives more.
+            if loss == Loss::Stalled {
+                self.silent.insert(index);
+            }
             self.broke_ms = Some(now_ms);
         }
         first
@@ -297,7 +303,7 @@ impl Run {
         let count = self.hosts.len();
         let cut = (0..count).find(|i| !carries(self.hosts[*i], self.hosts[(i + 1) % count]));
         let Some(index) = cut else { return Vec::new() };
-        self.breaks(now_ms, index);
+        self.breaks(now_ms, index, loss);
         let after = (index + 1) % count;
         let notice = |i: usize| match loss {
             Loss::Closed if i == index => self.stop(20, i, Some(after)),

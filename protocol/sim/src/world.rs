@@ -358,6 +358,7 @@ impl World {
             Happening::Look(fetch) => self.on_look(host, fetch),
             Happening::Part { fetch, number, answer } => self.on_part(host, fetch, number, answer),
             Happening::Ringing { roster, notice } => self.on_ringing(host, roster, &notice),
+            Happening::BreaksOff(roster) => self.break_off(host, roster),
         }
     }
 

@@ -470,13 +470,15 @@ impl State {
         }
     }
 
-    /// Stores a message of a series that we may enter soon.
+    /// Stores a message of a series that we may enter soon. The second half of the places is for
+    /// voters, since keys cost nothing.
     fn keep_early(&mut self, series: Series, message: &Arc<Verified<Message>>) {
         let next = series.epoch == self.slot.series.name.epoch.saturating_add(1);
         let beside = series.is_beside(&self.slot.series.name) && series.regroup.is_some();
         let same = |m: &&Arc<Verified<Message>>| m.author() == message.author();
+        let voter = self.slot.series.names_voter(&message.author());
         if (next || beside)
-            && self.early.len() < EARLY_MAX
+            && self.early.len() < if voter { EARLY_MAX } else { EARLY_MAX / 2 }
             && self.early.iter().filter(same).count() < EARLY_OF_ONE_MAX
             && wire::envelope_bytes(message) <= EARLY_BYTES_MAX
         {

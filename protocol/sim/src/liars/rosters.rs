@@ -98,6 +98,24 @@ pub(super) fn leave_out(voice: &mut Voice<'_>, cue: Cue<'_>) {
     }
 }
 
+/// Names another start of one member than that has declared, which that cannot accept (R37). The
+/// others must not think it late.
+pub(super) fn misname(voice: &mut Voice<'_>, cue: Cue<'_>) {
+    let Cue::Says(Message::Roster(roster)) = cue else { return };
+    let me = voice.me();
+    let others: Vec<PeerId> = roster.ring().map(|m| m.peer).filter(|peer| *peer != me).collect();
+    let Some(victim) = voice.rng.pick(&others).copied() else { return };
+    voice.swallow();
+    let mut other = roster.clone();
+    for member in &mut other.members {
+        // Its own machine would compute for the roster that it did not show.
+        member.weight = if member.peer == me { 0 } else { member.weight };
+        member.incarnation += u64::from(member.peer == victim);
+    }
+    other.members.sort_by_key(|member| member.weight == 0);
+    voice.gossip(Message::Roster(other));
+}
+
 /// Proposes when an epoch opens: a bare majority of the voters, with positions only for those
 /// that lie and are Ready (G6). An acceptor refuses it as long as the roster lacks a voter that is
 /// alive to it.

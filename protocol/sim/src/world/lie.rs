@@ -84,14 +84,17 @@ impl World {
     /// Applies the deeds of a liar to its process, which has started. It is called again at each
     /// start, because they end with the process.
     pub(super) fn misbehave(&mut self, host: usize) {
-        let [never_sends, crawls, withholds] =
-            [Deed::NeverSends, Deed::Crawls, Deed::Withholds].map(|deed| self.does(host, deed));
+        let [never_sends, crawls, breaks, withholds] =
+            [Deed::NeverSends, Deed::Crawls, Deed::BreaksOff, Deed::Withholds]
+                .map(|deed| self.does(host, deed));
         let Some(process) = &mut self.hosts[host].process else { return };
         process.withholds |= withholds;
         if never_sends {
             process.sends = Sends::Never;
         } else if crawls {
             process.sends = Sends::Slowly;
+        } else if breaks {
+            process.sends = Sends::UntilItBreaks;
         }
     }
 

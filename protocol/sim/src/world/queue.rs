@@ -56,6 +56,8 @@ pub(super) enum Happening {
     Unanswered(Inquiry),
     /// A member notices something about its ring.
     Ringing { roster: Digest, notice: Notice },
+    /// A liar ends its ring.
+    BreaksOff(Digest),
 }
 
 /// An event in the queue, for one process of one host.

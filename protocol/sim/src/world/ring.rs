@@ -35,6 +35,7 @@ impl World {
         if process.sends == Sends::Never {
             return;
         }
+        let breaks = process.sends == Sends::UntilItBreaks;
         let delta = Arc::clone(&frozen.delta);
         // A member that is not a host never starts.
         let nobody = self.hosts.len();
@@ -55,6 +56,9 @@ impl World {
         let due = self.rings.start(ring, &hosts, delta, hop_ms, crawls, carries);
         self.moments.push((host, epoch, Moment::Reduce));
         self.notify(due);
+        if breaks {
+            self.push(hop_ms + hop_ms / 2, host, Happening::BreaksOff(ring.roster));
+        }
     }
 
     /// Puts what the members of a ring will notice into the queue. A member that is no host notices
@@ -116,6 +120,14 @@ impl World {
         }
     }
 
+    /// A liar says that its ring has stopped, before its neighbours notice anything.
+    pub(super) fn break_off(&mut self, host: usize, roster: Digest) {
+        self.rings.now_ms = self.now_ms;
+        let mut due = self.rings.lose(host, Loss::Closed, Some(roster));
+        due.iter_mut().filter(|due| due.host != host).for_each(|due| due.delay_ms += HUSH_MS);
+        self.notify(due);
+    }
+
     /// Chunks that a ring has sealed before it ended are kept. They lie in memory as one buffer of
     /// that ring.
     fn ring_ended(&mut self, host: usize, roster: Digest) {
@@ -153,3 +165,6 @@ impl World {
         }
     }
 }
+
+/// How long after its word a member that breaks off a ring closes its streams.
+const HUSH_MS: u64 = 400;

@@ -294,3 +294,23 @@ fn g6_whom_a_liar_calls_lost_keeps_its_vote() -> Played {
     assert!(world.epoch(honest[0]) >= begin + 40, "{}", world.epoch(honest[0]));
     ends_amid(world, &[Trains, Training, Ring, Update, End::Votes, End::Roster])
 }
+
+/// R37: a liar proposes with a wrong start of one honest member, which that cannot accept. The others
+/// do not take it for late.
+#[test]
+fn r37_whom_a_liar_names_wrongly_is_not_late() -> Played {
+    let (mut world, all) = run(7)?;
+    let (honest, liar) = (&all[..6], all[6]);
+    world.lie_as(liar, Liar::named("names another start", 1).unwrap());
+    // All wait until it is Ready too, and it is the first to know.
+    world.train_in(liar, 3_000);
+    let (begin, mut idle) = (world.epoch(honest[0]), 0);
+    reach(&mut world, honest, begin + 20)?;
+    for epoch in begin + 1..=begin + 20 {
+        let committed = commit(&world, honest[0], epoch);
+        let has_none = |host: &&usize| weight(&world, &committed, **host).unwrap_or(0) == 0;
+        idle += honest.iter().filter(has_none).count();
+    }
+    assert_eq!(idle, 0);
+    ends_amid(world, &[Trains, Training, Ring, Update, End::Votes, End::Roster])
+}

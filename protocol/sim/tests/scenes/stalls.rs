@@ -39,6 +39,12 @@ fn one_that_sends_slowly_on_purpose_is_left_out() -> Played {
     (3..=6).try_for_each(|count| held_up(count, Sends::Slowly))
 }
 
+/// R40: it says first that the ring stopped, accuses nobody, and leaves no gap.
+#[test]
+fn r40_one_that_breaks_off_its_rings_is_left_out() -> Played {
+    (3..=7).try_for_each(|count| held_up(count, Sends::UntilItBreaks))
+}
+
 /// R37: a voter is cut off in a ring, for less than a grace. It hears nobody, so it comes to no further attempts: its
 /// promises there would shut it out of those of the others.
 #[test]

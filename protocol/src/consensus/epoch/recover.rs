@@ -299,7 +299,8 @@ fn note_unanswered(epoch: &mut Epoch<'_>, owes: impl Fn(&Slot, &PeerId) -> bool)
 }
 
 /// R37: remembers the members whose Accept is missing, so that they delay no second roster. Where
-/// two rosters crossed, a member that accepted the other one is bound by it, and not late.
+/// two rosters crossed, a member that accepted the other one is bound by it, and not late. Nor is one
+/// whose start or weight the roster has wrong, since it cannot accept that.
 fn note_late(epoch: &mut Epoch<'_>, roster: Digest) {
     let Some(roster) = epoch.slot.roster(&roster).cloned() else { return };
     let same = |r: &Arc<Roster>| (r.series, r.attempt) == (roster.series, roster.attempt);
@@ -308,9 +309,12 @@ fn note_late(epoch: &mut Epoch<'_>, roster: Digest) {
     let accepts = |m: &&Member| ballots.iter().any(|b| b.accepts.contains_key(&m.peer));
     let missing = roster.members.iter().filter(|m| !accepts(m));
     let missing: Vec<Member> = missing.filter(|m| m.peer != epoch.me.peer).copied().collect();
-    for Member { peer, weight, .. } in missing {
+    for Member { peer, incarnation, weight, .. } in missing {
         if weight > 0 {
-            epoch.conduct.note_decline(peer, Decline::Late);
+            let said = epoch.slot.ready.get(&peer);
+            let wrong = said.is_some_and(|r| (r.incarnation, r.weight) != (incarnation, weight));
+            let how = if wrong { Decline::Justified } else { Decline::Late };
+            epoch.conduct.note_decline(peer, how);
         }
         if epoch.names_voter(&peer) {
             epoch.conduct.note_unanswered(peer, epoch.step.now);

@@ -8,9 +8,13 @@
 //!
 //! So a gap of two or more is a *dispute*: the link does not work, or one of its ends lies. Of one
 //! failed computation two players are set apart, of whom one is bad (Hirt, Maurer, Przydatek 2000).
+//! A member that ends its ring while all links move alike leaves no such gap. It is the first to say
+//! that the ring stopped, and is in dispute with its predecessor, for which it may have waited.
+//!
 //! A pair that is in dispute has no neighbouring positions any more in this epoch, and a peer that
-//! is in dispute in two rings has no position. So f liars end at most 2f rings of an epoch, and cost
-//! at most f honest peers their position.
+//! is in dispute in two rings has no position. Of the pairs of one ring with a common member one
+//! counts, since a member that both its neighbours call lost would else cost two of them. So f liars
+//! end at most 2f rings of an epoch, and cost at most f honest peers their position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,11 +79,35 @@ impl Disputes {
 }
 
 impl StoppedRing {
-    /// The pairs that are in dispute: those whose connection failed, else that with the largest gap.
+    /// The pairs that are in dispute: those whose connection failed, else that with the largest gap,
+    /// else that of the member that stopped first.
     pub(super) fn pairs(&self) -> BTreeSet<Pair> {
         let failed = self.reports.iter().filter_map(|(from, report)| self.failed(from, report));
         let failed: BTreeSet<Pair> = failed.collect();
-        if failed.is_empty() { self.widest().into_iter().collect() } else { failed }
+        let one = || self.widest().or_else(|| self.hastiest()).into_iter().collect();
+        if failed.is_empty() { one() } else { failed }
+    }
+
+    /// Of these pairs the ones that count against their members: no member is in two of them.
+    fn counted(&self) -> Vec<Pair> {
+        let mut counted: Vec<Pair> = Vec::new();
+        for (a, b) in self.pairs() {
+            if counted.iter().all(|(c, d)| ![c, d].contains(&&a) && ![c, d].contains(&&b)) {
+                counted.push((a, b));
+            }
+        }
+        counted
+    }
+
+    /// The member that said first that the ring stopped, and its predecessor; once all have spoken,
+    /// since one that says nothing counts alone. Of two members nothing shows which is right.
+    fn hastiest(&self) -> Option<Pair> {
+        let (count, first) =
+            (self.members.len(), |(_, (earlier, _)): &(_, &(usize, _))| *earlier == 0);
+        let (who, _) = self.reports.iter().find(first)?;
+        let at = self.members.iter().position(|peer| peer == who)?;
+        let all = count > 2 && self.reports.len() == count;
+        all.then(|| pair(self.members[(at + count - 1) % count], *who))
     }
 
     /// The two ends of a connection that failed, by this report. A member that stops closes its
@@ -122,7 +150,7 @@ pub(super) fn outcasts<'a>(
     let mut counts: BTreeMap<PeerId, usize> = BTreeMap::new();
     for ring in rings {
         let mut parties: BTreeSet<PeerId> = ring.silent().collect();
-        for (a, b) in ring.pairs() {
+        for (a, b) in ring.counted() {
             let both = is_voter(&a) == is_voter(&b);
             parties.extend([a, b].into_iter().filter(|peer| both || !is_voter(peer)));
         }
@@ -186,8 +214,33 @@ mod tests {
 
     #[test]
     fn r40_links_that_are_slow_alike_are_in_no_dispute() {
-        assert_eq!(stopped(&[3; 7]).pairs(), BTreeSet::new());
+        assert_eq!(stopped(&[3; 7]).widest(), None);
         assert_eq!(stopped(&[0; 2]).pairs(), BTreeSet::new());
+    }
+
+    #[test]
+    fn r40_where_no_link_stands_out_the_first_to_stop_is_in_the_dispute() {
+        let mut ring = stopped(&[3; 7]);
+        for (at, report) in ring.reports.values_mut().enumerate() {
+            report.0 = (at + 5) % 7;
+        }
+        assert_eq!(ring.pairs(), BTreeSet::from([(peer(1), peer(2))]));
+        ring.reports.remove(&peer(5));
+        assert_eq!((ring.pairs(), ring.silent().collect()), (BTreeSet::new(), vec![peer(5)]));
+    }
+
+    #[test]
+    fn r40_a_member_that_both_neighbours_call_lost_costs_one_of_them() {
+        let mut ring = stopped(&[0; 6]);
+        for from in [1, 3] {
+            ring.reports.insert(peer(from), (0, Halt { lost: Some(peer(2)), hops: 0 }));
+        }
+        ring.reports.insert(peer(2), (9, Halt { lost: None, hops: 0 }));
+        assert_eq!(ring.pairs(), BTreeSet::from([(peer(1), peer(2)), (peer(2), peer(3))]));
+        assert_eq!(ring.counted(), vec![(peer(1), peer(2))]);
+        ring.reports.insert(peer(5), (9, Halt { lost: Some(peer(4)), hops: 0 }));
+        ring.reports.insert(peer(4), (8, Halt { lost: Some(peer(5)), hops: 0 }));
+        assert_eq!(ring.counted(), vec![(peer(1), peer(2)), (peer(4), peer(5))]);
     }
 
     #[test]
