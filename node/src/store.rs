@@ -28,9 +28,10 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, PoisonError},
 };
 
+use intellect_model::tokenizer::FILE_BYTES_MAX;
 use intellect_protocol::{
     base::id::{Digest, RunId},
     history::checkpoint::TableError,
@@ -59,6 +60,27 @@ pub(crate) struct Store {
     index: Arc<Mutex<links::LinkIndex>>,
     /// Which states are kept for good, if any.
     keep: Option<Keep>,
+    /// The tokenizer's file, from the first request for it on.
+    tokenizer: std::sync::Mutex<Option<Arc<Hashed>>>,
+}
+
+/// An open file whose digest was computed.
+#[derive(Debug)]
+struct Hashed {
+    file: File,
+    /// The BLAKE3 digest of its first `length` bytes.
+    digest: Digest,
+    length: u64,
+}
+
+impl Hashed {
+    /// Reads the whole file, but for what lies beyond `most` bytes.
+    fn open(path: &Path, most: usize) -> io::Result<Self> {
+        let (file, mut hasher) = (File::open(path)?, blake3::Hasher::new());
+        hasher.update_reader((&file).take(most as u64))?;
+        let digest = Digest(*hasher.finalize().as_bytes());
+        Ok(Self { file, digest, length: hasher.count() })
+    }
 }
 
 /// How many files `damaged/` keeps.
@@ -103,7 +125,8 @@ impl Store {
     pub(crate) fn open(data_dir: &Path, run: RunId) -> Result<Self, StoreError> {
         let folder = run_folder(data_dir, run);
         let used = data_dir.join("used").join(run.hex());
-        let store = Self { folder, used, index: Arc::default(), keep: None };
+        let (index, tokenizer) = Default::default();
+        let store = Self { folder, used, index, keep: None, tokenizer };
         let (checkpoints, updates) = (store.checkpoints_folder(), store.updates_folder());
         for folder in [&checkpoints, &updates] {
             os::create_folder(folder).map_err(cannot("create", folder))?;
@@ -146,15 +169,32 @@ impl Store {
 
     /// Stores the file of the run's tokenizer.
     pub(crate) fn save_tokenizer(&self, bytes: &[u8]) -> Result<(), StoreError> {
-        write(&self.tokenizer_path(), bytes)
+        let written = write(&self.tokenizer_path(), bytes);
+        // The next request reads the new file.
+        *self.tokenizer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        written
     }
 
-    /// The tokenizer's file, at most `most` bytes long; `None` if it is not the one with this BLAKE3 digest any more.
-    /// A longer file is cut off, so its digest does not match.
-    pub(crate) fn tokenizer(&self, digest: Digest, most: usize) -> io::Result<Option<Vec<u8>>> {
-        let mut bytes = Vec::new();
-        File::open(self.tokenizer_path())?.take(most as u64).read_to_end(&mut bytes)?;
-        Ok((blake3::hash(&bytes) == blake3::Hash::from_bytes(digest.0)).then_some(bytes))
+    /// At most `most` bytes of the tokenizer's file, from `offset` on; `None` beyond its end, and if it is not the file
+    /// with this BLAKE3 digest. The first call reads the whole file and keeps it open: everybody may ask for a part, so
+    /// a part must cost no more than its bytes.
+    pub(crate) fn tokenizer_part(
+        &self,
+        digest: Digest,
+        offset: u64,
+        most: usize,
+    ) -> Option<Vec<u8>> {
+        let mut open = self.tokenizer.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.is_none() {
+            let file = Hashed::open(&self.tokenizer_path(), FILE_BYTES_MAX).ok()?;
+            *open = Some(Arc::new(file));
+        }
+        let found = open.clone()?;
+        drop(open);
+        if found.digest != digest || found.length < offset {
+            return None;
+        }
+        read_part(&found.file, found.length, offset, most).ok()
     }
 
     /// Path of the tokenizer's file.
@@ -284,7 +324,12 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, PathError> {
 /// None beyond its end, which is no error.
 fn part_of(path: &Path, offset: u64, most: usize) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
-    let rest = file.metadata()?.len().saturating_sub(offset);
+    read_part(&file, file.metadata()?.len(), offset, most)
+}
+
+/// The same of an open file, of which the first `length` bytes count.
+fn read_part(file: &File, length: u64, offset: u64, most: usize) -> io::Result<Vec<u8>> {
+    let rest = length.saturating_sub(offset);
     let mut bytes = vec![0; usize::try_from(rest).unwrap_or(most).min(most)];
     file.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)

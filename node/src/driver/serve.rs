@@ -12,7 +12,6 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use intellect_model::tokenizer::FILE_BYTES_MAX;
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::holdings::{Input, Inquiry, Location};
 use intellect_protocol::message::{Answer, Ask, Request, wire};
@@ -98,8 +97,7 @@ impl Driver {
             }
             (Location::File, Request::File { file, offset }) => {
                 let store = Arc::clone(&self.store);
-                let whole = move || store.tokenizer(file, FILE_BYTES_MAX).ok().flatten();
-                self.read_for(reply, move || part_of(&whole()?, offset));
+                self.read_for(reply, move || store.tokenizer_part(file, offset, PART_BYTES));
             }
             (Location::Data, Request::Tree { file, offset }) => {
                 let shared = Arc::clone(&self.buffers.shared);

@@ -53,6 +53,24 @@ fn the_manifest_is_kept_as_it_was_signed() {
 }
 
 #[test]
+fn a_tokenizer_is_read_whole_once_and_anew_after_another_is_stored() {
+    let (_folder, store) = open();
+    let digest = |bytes: &[u8]| Digest(*blake3::hash(bytes).as_bytes());
+    let (old, new) = (digest(b"0123456789"), digest(b"new"));
+    let part = |digest, offset| store.tokenizer_part(digest, offset, 4);
+    assert_eq!(part(old, 0), None, "there is no file yet");
+    store.save_tokenizer(b"0123456789").unwrap();
+    for (offset, found) in [(0, "0123"), (5, "5678"), (8, "89"), (10, "")] {
+        assert_eq!(part(old, offset).unwrap(), found.as_bytes(), "{offset}");
+    }
+    assert_eq!((part(old, 11), part(old, u64::MAX), part(new, 0)), (None, None, None));
+    fs::remove_file(store.tokenizer_path()).unwrap();
+    assert_eq!(part(old, 8).as_deref(), Some(&b"89"[..]), "the file is open");
+    store.save_tokenizer(b"new").unwrap();
+    assert_eq!((part(old, 0), part(new, 0).as_deref()), (None, Some(&b"new"[..])));
+}
+
+#[test]
 fn the_runs_of_a_folder_are_known_by_name() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(runs(folder.path()).unwrap(), []);
