@@ -147,6 +147,7 @@ fn is_bootstrap(started_as: Option<&OsStr>) -> bool {
 /// bounded, the last one by [`LAST_PATIENCE`].
 fn carry_out(command: impl FnOnce() -> Result<u8, Error>) -> ExitCode {
     tell::fault::report_panics();
+    os::raise_open_files_limit();
     let done = panic::catch_unwind(AssertUnwindSafe(command));
     if done.is_err() {
         tell::screen::live(Vec::new());

@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     runtime::Runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -364,11 +365,28 @@ pub(crate) fn disk_available_bytes(folder: &Path) -> Option<u64> {
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
-/// Files and connections that this process may have open at once, and the most that it may ask for; `None` is no limit.
-pub(crate) fn open_files_limit() -> (Option<u64>, Option<u64>) {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    (limit.current, limit.maximum)
+/// Files and connections that this process may have open at once; `None` is no limit.
+pub(crate) fn open_files_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
 }
+
+/// Raises that limit as far as this process may by itself. A node has hundreds of connections, and many systems begin
+/// with 1,024 files, or with 256. A refusal is no error: `doctor` judges what was reached.
+pub(crate) fn raise_open_files_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // macOS names no maximum, and refuses what is above a setting of its own.
+    for most in [OPEN_FILES_MAX, 10_240] {
+        let current = limit.maximum.map_or(most, |maximum| maximum.min(most));
+        let raised = Rlimit { current: Some(current), ..limit };
+        let is_enough = limit.current.is_none_or(|now| now >= current);
+        if is_enough || setrlimit(Resource::Nofile, raised).is_ok() {
+            return;
+        }
+    }
+}
+
+/// The limit of the services in `packaging` too.
+const OPEN_FILES_MAX: u64 = 65_536;
 
 /// A number among the system's settings, such as `net/core/rmem_default`, if it has it.
 pub(crate) fn setting(name: &str) -> Option<u64> {
@@ -559,6 +577,13 @@ mod tests {
         assert_eq!(bytes_of("MemAvailable:", text), Some(18_874_368 * 1024));
         assert_eq!(bytes_of("MemAvailable:", "MemTotal: 1 kB\n"), None);
         assert_eq!(bytes_of("MemAvailable:", "MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn as_many_files_may_be_open_as_the_system_grants() {
+        raise_open_files_limit();
+        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(10_240);
+        assert!(open_files_limit().is_none_or(|now| now >= most.min(OPEN_FILES_MAX)));
     }
 
     #[test]

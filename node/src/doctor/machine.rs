@@ -123,19 +123,17 @@ fn nameless(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// How many files and connections may be open at once: a node has hundreds. The limit of this
-/// process counts, and the one that a node could ask for is only named. No limit at all has no
+/// How many files and connections may be open at once: a node has hundreds. Each start of this program
+/// raises its limit as far as it may, so a node gets what this process has. No limit at all has no
 /// number in the table.
 fn open_files() -> Check {
-    let (now, most) = os::open_files_limit();
-    let Some(now) = now else {
+    let Some(now) = os::open_files_limit() else {
         return Check::new("files", Grade::Ok, "any number may be open at once");
     };
-    let most = most.map_or_else(|| "no limit".to_owned(), figures::count);
-    let found = format!("{} may be open at once, and {most} for the asking", figures::count(now));
+    let found = format!("{} may be open at once", figures::count(now));
     Check::new("files", at_least(now as f64, FILES_GOOD, FILES_LEAST), found)
         .measured(now as f64, "files")
-        .remedy_if_wrong("type `ulimit -n 4096` before the node starts: connections count too")
+        .remedy_if_wrong("as root, raise `ulimit -Hn` to 4096 for the node: connections count too")
 }
 
 /// What a QUIC socket gets, since the node asks for no other size. A smaller buffer loses packets
