@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::Error as _};
 use serde_json::Value;
 
 use crate::record::{List, Text};
@@ -240,8 +240,13 @@ impl Report {
         }
         // Each part passes over the keys of the others.
         let parts = || {
-            let (setup, origin) = (serde_json::from_slice(&text)?, serde_json::from_slice(&text)?);
-            let results = serde_json::from_slice(&text)?;
+            let setup: Conditions = serde_json::from_slice(&text)?;
+            let origin = serde_json::from_slice(&text)?;
+            let results: Results = serde_json::from_slice(&text)?;
+            // The columns have room for each peer in each epoch, however few of them the file has.
+            if !results.table.iter().all(|row| row.peers() as u64 == setup.peers) {
+                return Err(serde_json::Error::custom("an epoch has not one entry for each peer"));
+            }
             Ok(Self { folder: folder.to_owned(), setup, origin, results })
         };
         parts().map_err(|cause| ReportError::Foreign(folder.to_owned(), cause))

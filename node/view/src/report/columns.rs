@@ -33,6 +33,13 @@ pub(super) struct Row {
     peers: Vec<PeerRow>,
 }
 
+impl Row {
+    /// How many peers it has an entry for.
+    pub(super) fn peers(&self) -> usize {
+        self.peers.len()
+    }
+}
+
 /// What one peer did in the epoch. All is `None` for a peer that neither had a position nor
 /// committed.
 #[derive(Debug, Deserialize)]
@@ -79,12 +86,12 @@ pub(super) struct Curves {
 }
 
 impl Curves {
-    /// Turns the table over. Each column has one entry for each row, also where numbers are absent.
+    /// Turns the table over, whose rows are equally long. Each column has one entry for each row, also where numbers
+    /// are absent.
     pub(super) fn of(table: &[Row]) -> Self {
         let mut columns = Self::default();
         let (mut tokens, mut sent) = (0_u64, 0_u64);
-        let peers = table.iter().map(|row| row.peers.len()).max().unwrap_or(0);
-        columns.weights = vec![Vec::new(); peers];
+        columns.weights = vec![Vec::new(); table.first().map_or(0, Row::peers)];
         for row in table {
             let losses = || row.peers.iter().filter_map(|peer| peer.train_loss);
             let bytes = row.peers.iter().filter_map(|peer| peer.sent_bytes);
@@ -106,8 +113,8 @@ impl Curves {
             let weight = |peer: &PeerRow| peer.weight.filter(|tokens| *tokens > 0);
             let seats = row.peers.iter().filter(|peer| weight(peer).is_some()).count();
             columns.members.push(seats as u64);
-            for (index, weights) in columns.weights.iter_mut().enumerate() {
-                weights.push(row.peers.get(index).and_then(weight));
+            for (weights, peer) in columns.weights.iter_mut().zip(&row.peers) {
+                weights.push(weight(peer));
             }
         }
         columns

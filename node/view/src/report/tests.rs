@@ -103,13 +103,27 @@ fn different_runs_and_foreign_files_are_refused() {
         ("rate", json!(500), "`--rate` (0 and 500) differs"),
         ("scenario", json!({ "step": [{ "do": "link", "rate": 9 }] }), "the scenario differs"),
     ] {
-        let mut changed = report(2, &[Some(1.0)]);
+        let mut changed = report(2, &[]);
         changed[key] = value;
         let error = html(&[first(), open(&changed).unwrap()]).unwrap_err().to_string();
         assert!(error.contains(said) && error.contains("only the seed may"), "{error}");
     }
     assert!(matches!(open(&json!({ "run": "r" })), Err(ReportError::Foreign(..))));
     assert!(matches!(Report::open(Path::new("/nowhere")), Err(ReportError::Read(..))));
+}
+
+/// Columns of all peers in all epochs would take far more memory than such a file.
+#[test]
+fn epochs_of_different_numbers_of_peers_are_refused() {
+    let mut uneven = report(1, &[None; 2_000]);
+    for row in uneven["table"].as_array_mut().unwrap() {
+        row["peers"] = json!([]);
+    }
+    uneven["table"][0]["peers"] = json!(vec![json!({}); 50_000]);
+    for peers in [0, 50_000] {
+        uneven["peers"] = json!(peers);
+        assert!(matches!(open(&uneven), Err(ReportError::Foreign(..))), "{peers}");
+    }
 }
 
 #[test]
