@@ -84,7 +84,8 @@ impl Driver {
     }
 
     /// Sends a message over the control stream. Without a stream it is gossiped instead, as long as
-    /// the budget for that lasts: two peers behind routers may have no connection at all.
+    /// the budget for that lasts: two peers behind routers may have no connection at all. Peers that the
+    /// run does not name have a budget of their own.
     ///
     /// Gossip drops what it has seen, and such a message may be repeated or go to several peers. So
     /// each one gets a number of its own.
@@ -92,10 +93,18 @@ impl Driver {
         let envelope = wire::envelope(message);
         let bytes = envelope.len();
         let sent = self.net.send(to, envelope);
-        if sent == Err(SendError::NoStream) && self.budgets.answer(bytes, Instant::now().into()) {
+        let (is_named, now) = (self.is_named(&to), Instant::now().into());
+        if sent == Err(SendError::NoStream) && self.budgets.answer(is_named, bytes, now) {
             self.repeats = self.repeats.wrapping_add(1);
             self.gossip(self.repeats, message);
         }
+    }
+
+    /// Whether the run names this peer: it votes, or one of the last receipts has it. Until there are voters, anybody
+    /// may become one.
+    pub(super) fn is_named(&self, who: &PeerId) -> bool {
+        let peer = self.holdings.peer();
+        peer.is_named(who) || peer.series().1.is_empty()
     }
 
     /// Gossips a message. A heartbeat also goes to some peers by other ways: to peers that may not

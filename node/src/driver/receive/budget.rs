@@ -6,6 +6,10 @@
 //!
 //! Passing a message on costs bandwidth to each neighbour. Each voter has its own budget for that; all other
 //! authors share one, so that a thousand made-up keys cost no more than one.
+//!
+//! What we say for others' sake is budgeted alike: our answers to questions, and messages that are gossiped to reach
+//! one peer. The run names a peer that votes, or that one of the last receipts has. All other keys together have budgets
+//! of their own, which the named peers do not feel.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,13 +28,23 @@ pub(crate) struct Budgets {
     non_voters: Allowance,
     /// What is left for the questions of each peer.
     asks: BTreeMap<PeerId, Bucket>,
-    /// What is left for messages that are gossiped for want of a control stream.
+    /// What is left for the questions of all peers together that the run does not name.
+    strange_asks: Bucket,
+    /// What is left for messages that are gossiped for want of a control stream, to peers that the run names.
     answers: Allowance,
+    /// The same to all other peers.
+    strange_answers: Allowance,
 }
 
 impl Budgets {
     /// Full budgets, as if nobody had said anything yet.
     pub(crate) fn new(now: Instant) -> Self {
+        let answers = |part: u32| {
+            Allowance::new(
+                Bucket::new(ANSWERS_PER_S / part, ANSWERS_BURST / part, now),
+                Bucket::new(ANSWER_BYTES_PER_S / part, ANSWER_BYTES_BURST / part, now),
+            )
+        };
         Self {
             brought: BTreeMap::new(),
             non_voters: Allowance::new(
@@ -38,10 +52,9 @@ impl Budgets {
                 Bucket::new(BYTES_PER_S, NON_VOTERS_BYTES_BURST, now),
             ),
             asks: BTreeMap::new(),
-            answers: Allowance::new(
-                Bucket::new(ANSWERS_PER_S, ANSWERS_BURST, now),
-                Bucket::new(ANSWER_BYTES_PER_S, ANSWER_BYTES_BURST, now),
-            ),
+            strange_asks: Bucket::new(STRANGE_ASKS_PER_S, STRANGE_ASKS_BURST, now),
+            answers: answers(1),
+            strange_answers: answers(STRANGE_PART),
         }
     }
 
@@ -64,16 +77,24 @@ impl Budgets {
 
     /// How long a question of `from` about our lineage waits for its answer, since each costs up to 64 links
     /// encoded on the loop. `None`: it has asked too much and gets no answer. Honest peers ask one question
-    /// after the other and start again where no answer comes, so waiting slows them down.
-    pub(crate) fn ask(&mut self, from: PeerId, now: Instant) -> Option<Duration> {
+    /// after the other and start again where no answer comes, so waiting slows them down. Anybody can make keys, so peers
+    /// that the run does not name wait at the same time for a turn in their common budget, unless `is_exempt`.
+    pub(crate) fn ask(&mut self, from: PeerId, is_exempt: bool, now: Instant) -> Option<Duration> {
         let fresh = || Bucket::new(ASKS_PER_S, ASKS_BURST, now);
-        of(&mut self.asks, from, |bucket| bucket.rested(now), fresh).reserve(ASK_WAIT_MAX, now)
+        let own = of(&mut self.asks, from, |bucket| bucket.rested(now), fresh);
+        let wait = own.reserve(ASK_WAIT_MAX, now)?;
+        if is_exempt {
+            return Some(wait);
+        }
+        Some(wait.max(self.strange_asks.reserve(ASK_WAIT_MAX, now)?))
     }
 
     /// Whether a message to a peer without a control stream may be gossiped instead. A peer that asks under
-    /// many keys must not make us flood the others, for which they would blame us.
-    pub(crate) fn answer(&mut self, bytes: usize, now: Instant) -> bool {
-        self.answers.take(bytes, now)
+    /// many keys must not make us flood the others, for which they would blame us, nor use up what voters need that no
+    /// connection joins to us.
+    pub(crate) fn answer(&mut self, is_named: bool, bytes: usize, now: Instant) -> bool {
+        let answers = if is_named { &mut self.answers } else { &mut self.strange_answers };
+        answers.take(bytes, now)
     }
 }
 
@@ -108,6 +129,9 @@ const NON_VOTERS_BYTES_BURST: u32 = 256 << 10;
 const ASKS_PER_S: u32 = 16;
 const ASKS_BURST: u32 = 16;
 const ASK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// The same of all peers together that the run does not name.
+const STRANGE_ASKS_PER_S: u32 = 64;
+const STRANGE_ASKS_BURST: u32 = 64;
 
 /// Messages to single peers that are gossiped each second: together with our own ones far below the limit
 /// that others read.
@@ -116,6 +140,8 @@ const ANSWERS_BURST: u32 = 64;
 /// Their bytes: a quarter of what others read of us (`net::limits::source`).
 const ANSWER_BYTES_PER_S: u32 = 10_000;
 const ANSWER_BYTES_BURST: u32 = 256 << 10;
+/// Peers that the run does not name get one part of so many besides, together.
+const STRANGE_PART: u32 = 4;
 
 /// Authors whose messages are counted: as many as the view can hold.
 const AUTHORS_MAX: usize = 1_024;
@@ -157,15 +183,19 @@ mod tests {
     fn answers_to_many_keys_stay_below_what_others_read_of_us() {
         let now = Instant::now();
         let mut budgets = Budgets::new(now);
-        let answered = (0..1_000).filter(|_| budgets.answer(100, now)).count();
+        let mut answered =
+            |is_named, at| (0..1_000).filter(|_| budgets.answer(is_named, 100, at)).count();
         let later = now + Duration::from_secs(1);
-        let then = (0..1_000).filter(|_| budgets.answer(100, later)).count();
-        assert_eq!((answered, then), (64, 16));
+        // What made-up keys use up is not that of voters.
+        assert_eq!((answered(false, now), answered(true, now)), (16, 64));
+        assert_eq!((answered(false, later), answered(true, later)), (4, 16));
         // Made-up keys ask for certificates, which are long; others count them as ours.
         let (mut budgets, mut others) = (Budgets::new(now), Source::new(now));
         for at in (0..60 * 16).map(|turn| now + turn * Duration::from_secs(1) / 16) {
-            if budgets.answer(8_000, at) {
-                assert_eq!(others.take(Claim::Own, 8_000, 16, 6, at), Ruling::Read);
+            for is_named in [true, false] {
+                if budgets.answer(is_named, 8_000, at) {
+                    assert_eq!(others.take(Claim::Own, 8_000, 16, 6, at), Ruling::Read);
+                }
             }
         }
     }
@@ -174,12 +204,25 @@ mod tests {
     fn questions_wait_for_their_turn_and_too_many_get_none() {
         let now = Instant::now();
         let mut budgets = Budgets::new(now);
-        let waits: Vec<_> = (0..100).map_while(|_| budgets.ask(A, now)).collect();
+        let waits: Vec<_> = (0..100).map_while(|_| budgets.ask(A, true, now)).collect();
         assert_eq!(waits.len(), 16 + 32);
         assert!(waits[..16].iter().all(Duration::is_zero));
         assert_eq!((waits[16].as_millis(), waits[47].as_millis()), (62, 2_000));
-        assert_eq!(budgets.ask(B, now), Some(Duration::ZERO));
-        assert_eq!(budgets.ask(A, now + Duration::from_secs(4)), Some(Duration::ZERO));
+        assert_eq!(budgets.ask(B, true, now), Some(Duration::ZERO));
+        assert_eq!(budgets.ask(A, true, now + Duration::from_secs(4)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn questions_under_made_up_keys_share_one_budget_and_cost_no_member_its_answer() {
+        let now = Instant::now();
+        let mut budgets = Budgets::new(now);
+        let mut strange = |key| budgets.ask(PeerId([key; 32]), false, now);
+        let waits: Vec<_> = (0..=255).map_while(&mut strange).collect();
+        assert_eq!(waits.len(), 64 + 128);
+        assert!(waits[..64].iter().all(Duration::is_zero));
+        assert_eq!((waits[64].as_millis(), waits[191].as_millis()), (15, 2_000));
+        assert_eq!(strange(255), None);
+        assert_eq!(budgets.ask(A, true, now), Some(Duration::ZERO));
     }
 
     #[test]
