@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use intellect_bootstrap::{address, manifest, streams::Incoming};
 use intellect_protocol::base::id::{PeerId as Peer, RunId};
 use libp2p::{
@@ -139,9 +140,11 @@ impl Actor {
     }
 
     /// Runs until `stop`, or until the last handle is dropped; then lets the last messages leave.
-    /// The swarm comes last, so that no flood from the network delays a command or the tick.
+    /// The swarm comes last, so that no flood from the network delays a command or the tick. Where
+    /// the driver is slow, there may always be a task event that takes the room that it has made.
+    /// So the swarm has a turn after every few of them.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let events = self.events.clone();
+        let (events, mut noted) = (self.events.clone(), 0_u32);
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -161,10 +164,14 @@ impl Actor {
                 },
                 Ok(()) = self.allowed.changed() => self.turn(Self::on_allow_list),
                 Ok(()) = self.silent.changed() => self.turn(|all, _| all.hush()),
+                _ = tick.tick() => self.turn(Self::on_tick),
                 Some(note) = self.task_events.recv(), if room => {
                     self.turn(|all, now| all.on_task_event(note, now));
+                    noted = (noted + 1) % NOTES_IN_A_ROW;
+                    if noted == 0 && let Some(event) = self.swarm.next().now_or_never() {
+                        self.turn(|all, now| all.on_event(event, now));
+                    }
                 }
-                _ = tick.tick() => self.turn(Self::on_tick),
                 event = self.swarm.next(), if room => {
                     self.turn(|all, now| all.on_event(event, now));
                 }
@@ -462,6 +469,8 @@ pub(super) const FLUSH: Duration = Duration::from_millis(250);
 const TICK: Duration = Duration::from_millis(250);
 /// Task events that may wait; a task that finds no room stops reading its stream.
 const TASK_EVENTS: usize = 256;
+/// Task events after which the swarm is polled without waiting.
+const NOTES_IN_A_ROW: u32 = 4;
 /// Events above which nothing that adds more is read. With what one poll of the swarm and one event
 /// of each task add, fewer than twice as many wait.
 const OUTBOX: usize = 256;
