@@ -415,8 +415,8 @@ impl Actor {
             gossipsub::Event::Message { propagation_source: source, message_id, message } => {
                 let gossipsub::Message { topic, data, .. } = message;
                 let token = GossipToken { id: message_id, source, topic, bytes: data.len() };
-                let named = self.swarm.shared().members.borrow();
-                self.members.gossiped(token, data, &named, now)
+                let shared = self.swarm.shared();
+                self.members.gossiped(token, data, &shared.members.borrow(), &shared.strangers, now)
             }
             gossipsub::Event::Subscribed { peer_id, topic } => {
                 self.members.subscribed(peer_id, &topic, true, now)

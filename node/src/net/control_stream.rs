@@ -3,16 +3,18 @@
 //! Each side opens one stream, writes on it and never reads from it, so the two directions cannot
 //! block one another. Messages wait in a bounded queue; a full queue is an error to the sender, and
 //! the protocol repeats what matters. Too many messages are a fault of the peer. Too many bytes are
-//! not: we stop reading for a while, so that they stay with the sender.
+//! not: we stop reading for a while, so that they stay with the sender. Messages of strangers wait
+//! in the same way where all strangers together send too many.
 
 use std::{
+    net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use futures::{AsyncReadExt as _, AsyncWriteExt as _};
 use intellect_bootstrap::{
-    frame::{self, FrameError, Room},
+    frame::{self, FrameError},
     streams::Opening,
 };
 use libp2p::{PeerId, Stream, swarm::ConnectionId};
@@ -22,9 +24,9 @@ use tokio::{
 };
 
 use super::{
-    inbox::{Severity, TaskEvent, blame},
+    inbox::{Severity, Shared, TaskEvent, blame},
     interface::{Event, MESSAGE_BYTES_MAX, Via},
-    limits::bucket::Bucket,
+    limits::{bucket::Bucket, strangers::is_stranger},
     name,
 };
 
@@ -86,31 +88,22 @@ async fn write_all(stream: Stream, mut queue: mpsc::Receiver<Vec<u8>>) {
 
 /// Reads what a peer writes, and hands it on. All streams of the peer share one quota, or each new
 /// stream would allow another burst. A frame above the limit is a grave fault, since no version of
-/// this program writes one. Its body is not read, so the stream is of no more use.
+/// this program writes one. Its body is not read, so the stream is of no more use. A message of a
+/// stranger is dropped if it gets no turn in time. `network`: where the peer is, if its network
+/// has a limit.
 pub(super) async fn receive(
     peer: PeerId,
+    network: Option<IpAddr>,
     mut stream: Stream,
     events: mpsc::Sender<TaskEvent>,
-    room: Room,
+    shared: Arc<Shared>,
     quota: Arc<Mutex<Quota>>,
     _permit: OwnedSemaphorePermit,
 ) {
     let Some(from) = name::from_libp2p(&peer) else { return };
     loop {
-        let (event, until) = match room.read(&mut stream, MESSAGE_BYTES_MAX).await {
-            Ok(Some((bytes, reserved))) => {
-                let (fair, until) = {
-                    let mut quota = quota.lock().unwrap_or_else(PoisonError::into_inner);
-                    quota.charge(bytes.len(), Instant::now())
-                };
-                if fair {
-                    let via = Via::Direct;
-                    (TaskEvent::Emit(Event::Message { from, via, bytes, reserved }), until)
-                } else {
-                    let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
-                    (TaskEvent::Fault { peer, why, severity: Severity::Minor }, until)
-                }
-            }
+        let (bytes, reserved) = match shared.room.read(&mut stream, MESSAGE_BYTES_MAX).await {
+            Ok(Some(read)) => read,
             Err(error @ FrameError::TooLong { .. }) => {
                 blame(&events, peer, format!("a control message: {error}")).await;
                 return;
@@ -119,8 +112,22 @@ pub(super) async fn receive(
             // is too slow, on which another stream may follow.
             Ok(None) | Err(FrameError::Truncated | FrameError::Late | FrameError::Io(_)) => return,
         };
-        if events.send(event).await.is_err() {
-            return;
+        let (fair, until) = {
+            let mut quota = quota.lock().unwrap_or_else(PoisonError::into_inner);
+            quota.charge(bytes.len(), Instant::now())
+        };
+        // Nothing is verified for a fault, so it needs no turn.
+        let is_limited = fair && is_stranger(&from, &shared.members.borrow());
+        if !is_limited || shared.strangers.turn(network, bytes.len()).await {
+            let event = if fair {
+                TaskEvent::Emit(Event::Message { from, via: Via::Direct, bytes, reserved })
+            } else {
+                let why = format!("more than {MESSAGES_PER_SECOND} messages a second");
+                TaskEvent::Fault { peer, why, severity: Severity::Minor }
+            };
+            if events.send(event).await.is_err() {
+                return;
+            }
         }
         sleep_until(until).await;
     }

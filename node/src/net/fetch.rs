@@ -31,7 +31,7 @@ use super::{
     inbox::{Shared, TaskEvent, blame},
     interface::{ANSWER_BYTES_MAX, Event, Link, REQUEST_BYTES_MAX, Reply},
     limits::{
-        answers::{Asker, Kind, RELAYED},
+        answers::{Asker, Kind},
         rate::{Inflow, Receiver, Urgency},
     },
     name,
@@ -102,7 +102,6 @@ pub(super) async fn answer(
         };
         let (reply, answered) = Reply::new();
         let from = name::from_libp2p(&peer)?;
-        let network = if link == Link::Relayed { Some(RELAYED) } else { network };
         let asker = if shared.is_member(&from) {
             Asker::Member(from)
         } else {

@@ -24,6 +24,7 @@ use super::interface::{
 };
 use super::limits::answers::Answers;
 use super::limits::rate::{Inflow, RateLimiter, Receiver};
+use super::limits::strangers::Strangers;
 
 /// Where the answer to a command goes. It may be sent although nobody waits any longer.
 pub(super) type Responder<T, E> = oneshot::Sender<Result<T, E>>;
@@ -97,6 +98,8 @@ pub(super) struct Shared {
     pub(super) inflow: Inflow,
     /// The memory for answers that wait until their peers have read them.
     pub(super) answers: Answers,
+    /// The rate of the messages of all peers that are no members.
+    pub(super) strangers: Strangers,
     /// The members of the run, as the driver has reported them.
     pub(super) members: watch::Sender<BTreeSet<Peer>>,
     /// Peers that are not heard any more, as the driver has reported them.
@@ -124,6 +127,7 @@ impl Shared {
             room: Room::new(ROOM_BYTES, FRAME_TIMEOUT),
             inflow: Inflow::default(),
             answers: Answers::default(),
+            strangers: Strangers::default(),
             members: watch::Sender::default(),
             silent: watch::Sender::default(),
             addresses: watch::Sender::default(),

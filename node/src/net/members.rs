@@ -22,7 +22,10 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     inbox::Severity,
     interface::{Event, GOSSIP_BYTES_MAX, GossipToken, Link, Verdict, Via},
-    limits::source::{Claim, Ruling},
+    limits::{
+        source::{Claim, Ruling},
+        strangers::{Strangers, is_stranger},
+    },
     name,
     peers::{Connection, ControlStream, Peers, Purpose},
 };
@@ -157,12 +160,14 @@ impl Members {
     }
 
     /// Hands a gossiped message to the driver, unless it is too long or exceeds the limits of the
-    /// peer that brought it. `named` are the members of the run, as the driver has reported them.
+    /// peer that brought it, or of `strangers`. `named` are the members of the run, as the driver
+    /// has reported them.
     pub(super) fn gossiped(
         &mut self,
         token: GossipToken,
         bytes: Vec<u8>,
         named: &BTreeSet<Name>,
+        strangers: &Strangers,
         now: Instant,
     ) -> Vec<Output> {
         let source = token.source;
@@ -184,7 +189,12 @@ impl Members {
             let why = format!("gossip of {length} bytes, at most {GOSSIP_BYTES_MAX} are allowed");
             return self.bad_gossip(token, Verdict::Reject, why, now);
         }
-        match peer.gossip.take(claim, length, named.len(), relaying, now) {
+        let mut ruling = peer.gossip.take(claim, length, named.len(), relaying, now);
+        let is_limited = claim == Claim::Own && is_stranger(&from, named);
+        if is_limited && ruling == Ruling::Read && !strangers.take(peer.network(), length, now) {
+            ruling = Ruling::Drop;
+        }
+        match ruling {
             Ruling::Drop => vec![Output::Judge(token, Verdict::Ignore)],
             Ruling::Fault => {
                 let why = "more messages than anybody needs to send".to_owned();

@@ -16,11 +16,12 @@
 
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use intellect_bootstrap::address;
+use intellect_bootstrap::{address, crowding};
 use intellect_protocol::base::rng::Rng;
 use libp2p::{Multiaddr, PeerId, core::ConnectedPoint, swarm::ConnectionId};
 use tokio::{sync::Semaphore, time::Instant};
@@ -30,7 +31,7 @@ use super::{
     control_stream::Quota,
     inbox::Severity,
     interface::Link,
-    limits::{bucket::Bucket, source::Source},
+    limits::{answers::RELAYED, bucket::Bucket, source::Source},
 };
 
 /// What a connection is used for.
@@ -176,6 +177,12 @@ impl Peer {
     pub(super) fn link_of(&self, id: ConnectionId) -> Link {
         let relayed = self.connections.iter().any(|c| c.id == id && c.relayed);
         if relayed { Link::Relayed } else { Link::Direct }
+    }
+
+    /// The network with which it shares the limits of strangers, if that network has such limits.
+    pub(super) fn network(&self) -> Option<IpAddr> {
+        let relayed = || self.connections.iter().all(|c| c.relayed).then_some(RELAYED);
+        self.connections.iter().find_map(|c| crowding::site(&c.remote)).or_else(relayed)
     }
 
     /// A ring stream has come on a connection, which is for rings from now on, unless it is the one

@@ -13,7 +13,7 @@ use std::{
 
 use futures::StreamExt as _;
 use intellect_bootstrap::{
-    address, crowding,
+    address,
     discovery::Discovery,
     frame::FrameError,
     manifest::{self, ServeError},
@@ -372,9 +372,9 @@ impl SwarmTasks {
     /// Reads a control stream of a peer, unless the peer has too many.
     pub(super) fn serve_control(&mut self, id: PeerId, peer: &Peer, stream: libp2p::Stream) {
         if let Ok(permit) = peer.control_streams.clone().try_acquire_owned() {
-            let (events, room) = (self.events.clone(), self.shared.room.clone());
-            let quota = peer.messages.clone();
-            self.spawn(control_stream::receive(id, stream, events, room, quota, permit));
+            let (events, shared) = (self.events.clone(), self.shared.clone());
+            let (network, quota) = (peer.network(), peer.messages.clone());
+            self.spawn(control_stream::receive(id, network, stream, events, shared, quota, permit));
         }
     }
 
@@ -388,8 +388,8 @@ impl SwarmTasks {
     ) {
         if let Ok(permit) = peer.answers.clone().try_acquire_owned() {
             let (events, shared) = (self.events.clone(), self.shared.clone());
-            let network = peer.connections.iter().find_map(|c| crowding::site(&c.remote));
-            self.spawn(fetch::answer(id, network, stream, events, shared, link, permit));
+            let answer = fetch::answer(id, peer.network(), stream, events, shared, link, permit);
+            self.spawn(answer);
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod invited;
 mod silent;
+mod strangers;
 
 use std::{
     collections::HashSet,

@@ -33,13 +33,30 @@ impl Bucket {
 
     /// Takes a token that will exist after the returned time, unless that is more than `wait_max`.
     pub(crate) fn reserve(&mut self, wait_max: Duration, now: Instant) -> Option<Duration> {
+        self.reserve_many(1, wait_max, now)
+    }
+
+    /// The same for `count` tokens that are taken together.
+    pub(crate) fn reserve_many(
+        &mut self,
+        count: u32,
+        wait_max: Duration,
+        now: Instant,
+    ) -> Option<Duration> {
         self.fill(now);
-        let wait = Duration::from_secs_f64((1.0 - self.tokens).max(0.0) / self.per_second);
+        let count = f64::from(count);
+        let wait = Duration::from_secs_f64((count - self.tokens).max(0.0) / self.per_second);
         let fair = wait <= wait_max;
         if fair {
-            self.tokens -= 1.0;
+            self.tokens -= count;
         }
         fair.then_some(wait)
+    }
+
+    /// Whether it is as good as a new one.
+    pub(crate) fn is_full(&mut self, now: Instant) -> bool {
+        self.fill(now);
+        self.tokens >= self.burst
     }
 
     /// Takes `count` tokens, perhaps more than exist, and returns until when the taker has to wait.
@@ -118,6 +135,17 @@ mod tests {
         assert_eq!(passed(&mut bucket, start), 20);
         assert_eq!(passed(&mut bucket, start + Duration::from_millis(1_050)), 10);
         assert_eq!(passed(&mut bucket, start + Duration::from_secs(100)), 20);
+    }
+
+    #[test]
+    fn several_tokens_are_taken_together_or_not_at_all() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut bucket = Bucket::new(10, 20, start);
+        assert!(bucket.is_full(start));
+        assert_eq!(bucket.reserve_many(15, second, start), Some(Duration::ZERO));
+        assert_eq!(bucket.reserve_many(16, second, start), None);
+        assert_eq!(bucket.reserve_many(15, second, start), Some(second));
+        assert!(!bucket.is_full(start + 2 * second) && bucket.is_full(start + 3 * second));
     }
 
     #[test]

@@ -172,3 +172,15 @@ fn the_eighth_fault_is_one_too_many() {
     assert_eq!(counted, Some(FAULTS_MAX));
     assert!(Peer::new(Instant::now()).fault(Severity::Grave));
 }
+
+#[test]
+fn a_peer_counts_for_its_network_or_for_that_of_all_relays() {
+    let (start, peer) = (Instant::now(), PeerId::random());
+    let mut peers = Peers::new(PeerId::random(), 1);
+    let circuit = format!("/ip4/203.0.113.9/tcp/1/p2p/{}/p2p-circuit", PeerId::random());
+    let mut network =
+        |id, remote: &str| peers.connected(peer, connection(id, remote, start)).network();
+    assert_eq!(network(1, &circuit), Some(RELAYED));
+    assert_eq!(network(2, "/ip4/10.0.0.1/tcp/1"), None);
+    assert_eq!(network(3, "/ip4/203.0.113.7/tcp/1"), Some(IpAddr::from([203, 0, 113, 7])));
+}

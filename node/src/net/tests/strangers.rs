@@ -1,0 +1,41 @@
+//! What peers that are no members can take of this node, with many keys.
+
+use std::collections::BTreeSet;
+
+use libp2p::gossipsub::{MessageId, TopicHash};
+
+use super::*;
+use crate::net::limits::strangers::Strangers;
+use crate::net::members::{Members, Output};
+use crate::net::peers::{Connection, Peers, Purpose};
+
+/// Each key stays within its own limits, and all of them together exceed those of strangers.
+#[test]
+fn gossip_of_strangers_is_bounded_together_and_that_of_a_member_is_not() {
+    let (now, strangers) = (Instant::now(), Strangers::default());
+    let mut members = Members::new(Peers::new(libp2p::PeerId::random(), 1), now);
+    let mut read = |seed: u8, named: &BTreeSet<PeerId>| {
+        let author = PeerId([seed; 32]);
+        let peer = name::to_libp2p(author);
+        let remote = format!("/ip4/203.0.113.{}/tcp/1", seed % 4).parse().unwrap();
+        let id = libp2p::swarm::ConnectionId::new_unchecked(seed.into());
+        let (purpose, dialled, relayed) = (Purpose::Control, false, false);
+        members.connected(peer, Connection { id, purpose, remote, dialled, relayed, since: now });
+        let bytes = [&[0_u8; 5][..], &author.0].concat();
+        let brings = |_: &u8| {
+            let (id, topic) = (MessageId::from(vec![seed]), TopicHash::from_raw("beat"));
+            let token = GossipToken { id, source: peer, topic, bytes: bytes.len() };
+            let out = members.gossiped(token, bytes.clone(), named, &strangers, now);
+            assert!(!out.iter().any(|out| matches!(out, Output::Emit(Event::Fault { .. }))));
+            matches!(out[..], [Output::Emit(Event::Message { .. })])
+        };
+        (0..200).filter(brings).count()
+    };
+    let named = BTreeSet::from([PeerId([1; 32])]);
+    assert_eq!(read(2, &BTreeSet::new()), 200, "a run without members has no strangers");
+    let near = [3, 7, 11, 15].map(|seed| read(seed, &named));
+    assert_eq!(near, [200, 200, 112, 0], "the keys of one address");
+    let elsewhere = [4, 5, 6].map(|seed| read(seed, &named));
+    assert_eq!(elsewhere, [200, 200, 112], "all together");
+    assert_eq!(read(1, &named), 200);
+}
