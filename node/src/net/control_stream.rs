@@ -102,7 +102,8 @@ pub(super) async fn receive(
 ) {
     let Some(from) = name::from_libp2p(&peer) else { return };
     loop {
-        let (bytes, reserved) = match shared.room.read(&mut stream, MESSAGE_BYTES_MAX).await {
+        let room = shared.room(&from);
+        let (bytes, reserved) = match room.read(&mut stream, MESSAGE_BYTES_MAX).await {
             Ok(Some(read)) => read,
             Err(error @ FrameError::TooLong { .. }) => {
                 blame(&events, peer, format!("a control message: {error}")).await;

@@ -91,7 +91,9 @@ pub(super) async fn answer(
     _permit: OwnedSemaphorePermit,
 ) {
     let exchange = async {
-        let (request, _place) = match shared.room.read(&mut stream, REQUEST_BYTES_MAX).await {
+        let from = name::from_libp2p(&peer)?;
+        let room = shared.room(&from);
+        let (request, _place) = match room.read(&mut stream, REQUEST_BYTES_MAX).await {
             Ok(request) => request?,
             Err(error) => {
                 if matches!(error, FrameError::TooLong { .. }) {
@@ -101,7 +103,6 @@ pub(super) async fn answer(
             }
         };
         let (reply, answered) = Reply::new();
-        let from = name::from_libp2p(&peer)?;
         let asker = if shared.is_member(&from) {
             Asker::Member(from)
         } else {

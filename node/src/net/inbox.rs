@@ -92,8 +92,10 @@ pub(super) struct Shared {
     pub(super) limiter: RateLimiter,
     /// The limit on all answers that go through relays, which use the relays' bandwidth.
     pub(super) relayed: RateLimiter,
-    /// The memory for frames of all control streams and requests together.
-    pub(super) room: Room,
+    /// The memory for frames of all control streams and requests of members together.
+    members_room: Room,
+    /// The same for all other peers, so that frames that never end keep out no member.
+    strangers_room: Room,
     /// The rate at which the answers of all fetches arrive.
     pub(super) inflow: Inflow,
     /// The memory for answers that wait until their peers have read them.
@@ -124,7 +126,8 @@ impl Shared {
         Self {
             limiter: RateLimiter::new(rate),
             relayed: RateLimiter::new(RELAYED_RATE),
-            room: Room::new(ROOM_BYTES, FRAME_TIMEOUT),
+            members_room: Room::new(2 * STRANGERS_BYTES, FRAME_TIMEOUT),
+            strangers_room: Room::new(STRANGERS_BYTES, FRAME_TIMEOUT),
             inflow: Inflow::default(),
             answers: Answers::default(),
             strangers: Strangers::default(),
@@ -142,6 +145,11 @@ impl Shared {
     /// Whether the driver has reported a peer as a member.
     pub(super) fn is_member(&self, peer: &Peer) -> bool {
         self.members.borrow().contains(peer)
+    }
+
+    /// The memory for the next frame of a peer.
+    pub(super) fn room(&self, peer: &Peer) -> &Room {
+        if self.is_member(peer) { &self.members_room } else { &self.strangers_room }
     }
 
     /// What a peer is to the limit on bulk.
@@ -188,8 +196,9 @@ pub(super) fn replace<T: PartialEq>(value: &watch::Sender<T>, new: T) {
 /// of some minutes.
 const RELAYED_RATE: u64 = 64_000;
 
-/// Bytes of long frames that are in memory at once, partly read or waiting for the driver.
-const ROOM_BYTES: usize = 64 << 20;
+/// Bytes of long frames of strangers that are in memory at once, partly read or waiting for the
+/// driver. Members have twice as many.
+const STRANGERS_BYTES: usize = 32 << 20;
 
 /// A megabyte over a bad home link takes as long.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);

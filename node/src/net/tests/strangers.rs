@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::io::Cursor;
 use libp2p::gossipsub::{MessageId, TopicHash};
 
 use super::*;
@@ -38,4 +39,23 @@ fn gossip_of_strangers_is_bounded_together_and_that_of_a_member_is_not() {
     let elsewhere = [4, 5, 6].map(|seed| read(seed, &named));
     assert_eq!(elsewhere, [200, 200, 112], "all together");
     assert_eq!(read(1, &named), 200);
+}
+
+/// The frames of strangers end up in memory, and nobody takes them out.
+#[tokio::test]
+async fn long_frames_of_strangers_leave_their_room_to_members() {
+    let (shared, member) = (Shared::new(0), PeerId([1; 32]));
+    shared.members.send_replace(BTreeSet::from([member]));
+    let frame = [&MESSAGE_BYTES_MAX.to_le_bytes()[..], &vec![0; 1 << 20]].concat();
+    let read = async |peer: PeerId| {
+        let mut stream = Cursor::new(&frame[..]);
+        let read = shared.room(&peer).read(&mut stream, MESSAGE_BYTES_MAX);
+        timeout(Duration::from_millis(500), read).await
+    };
+    let mut kept = Vec::new();
+    while let Ok(whole) = read(PeerId([2; 32])).await {
+        kept.push(whole.unwrap());
+    }
+    assert_eq!(kept.len(), 32);
+    assert!(read(member).await.is_ok());
 }
