@@ -229,8 +229,8 @@ impl Actor {
             Command::SetAdmitRequest { request } => return self.set_admit_request(request, now),
             Command::Notices { peer, run, reply } => {
                 let peer = name::to_libp2p(peer);
-                let control = self.members.peers.control(&peer);
-                return self.swarm.ask_notices(peer, control, run, reply);
+                let entry = self.members.peers.get(&peer);
+                return self.swarm.ask_notices(peer, entry, run, reply);
             }
             Command::Gossip { topic, bytes } => {
                 let Some(run) = &self.run else { return };

@@ -119,6 +119,8 @@ pub(super) struct Peer {
     pub(super) rings: Bucket,
     /// Permits for answers to it that are under way.
     pub(super) answers: Arc<Semaphore>,
+    /// The permit for our question about its notices.
+    pub(super) notices: Arc<Semaphore>,
     /// Permits for control streams that it opens.
     pub(super) control_streams: Arc<Semaphore>,
     /// What it may send on all of them together.
@@ -151,6 +153,7 @@ impl Peer {
             rings: Bucket::new(RINGS_PER_SECOND, RINGS_BURST, now),
             gossip: Source::new(now),
             answers: Arc::new(Semaphore::new(ANSWERS_PER_PEER)),
+            notices: Arc::new(Semaphore::new(1)),
             control_streams: Arc::new(Semaphore::new(CONTROL_STREAMS_PER_PEER)),
             messages: Arc::new(Mutex::new(Quota::new(now))),
             knocked: None,

@@ -59,6 +59,8 @@ pub(super) struct SwarmTasks {
     tasks: JoinSet<()>,
     /// Permits for our own requests.
     requests: Arc<Semaphore>,
+    /// Permits for our questions about notices, which strangers can cause.
+    questions: Arc<Semaphore>,
     shared: Arc<Shared>,
     events: mpsc::Sender<TaskEvent>,
     /// Listeners at relays, which are not reported as lost listeners.
@@ -97,10 +99,18 @@ impl SwarmTasks {
             let reach = &mut swarm.behaviour_mut().discovery.reach;
             reach.on_swarm_event(FromSwarm::NewExternalAddrCandidate(candidate));
         }
-        let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let (tasks, wrong) = (JoinSet::new(), VecDeque::new());
-        let (relay_listeners, hushed) = (HashSet::new(), HashSet::new());
-        Ok(Self { swarm, tasks, requests, shared, events, relay_listeners, joined, hushed, wrong })
+        Ok(Self {
+            swarm,
+            tasks: JoinSet::new(),
+            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            shared,
+            events,
+            relay_listeners: HashSet::new(),
+            joined,
+            hushed: HashSet::new(),
+            wrong: VecDeque::new(),
+        })
     }
 
     /// Waits for the next event of the swarm.
@@ -321,23 +331,27 @@ impl SwarmTasks {
         }
     }
 
-    /// Asks a peer for the notices of a run over its control connection, if it has one.
+    /// Asks a peer for the notices of a run over its control connection, if it has one and no
+    /// other such question to it is open.
     pub(super) fn ask_notices(
         &mut self,
         peer: PeerId,
-        control: Option<ConnectionId>,
+        entry: Option<&Peer>,
         run: RunId,
         reply: Responder<Vec<Vec<u8>>, Failure>,
     ) {
-        let permit = Arc::clone(&self.requests).try_acquire_owned();
-        let (Some(connection), Ok(permit)) = (control, permit) else {
+        let permit = |of: &Arc<Semaphore>| Arc::clone(of).try_acquire_owned().ok();
+        let ready = entry.and_then(|entry| {
+            Some((entry.control()?.id, permit(&entry.notices)?, permit(&self.questions)?))
+        });
+        let Some((connection, own, all)) = ready else {
             // Fails only where nobody waits any longer.
             let _ = reply.send(Err(Failure::Refused));
             return;
         };
         let opening = self.swarm.behaviour_mut().streams.open(peer, connection, manifest::NOTICES);
         self.spawn(async move {
-            let _permit = permit;
+            let _permits = (own, all);
             let exchange = async {
                 let stream = opening.await.ok()?.ok()?;
                 manifest::ask_notices(stream, run.0).await.ok()
@@ -489,6 +503,8 @@ async fn open(opening: Opening) -> Result<ByteStream, StreamError> {
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Requests of ours at a time, far more than all downloads together have.
 const REQUESTS_MAX: usize = 2_048;
+/// Guess: peers that connect at the same moment; notices come by gossip too.
+const QUESTIONS_MAX: usize = 128;
 /// Addresses where another peer answered that are remembered, and for how long.
 const WRONG_MAX: usize = 64;
 const WRONG_TIME: Duration = Duration::from_secs(600);

@@ -59,3 +59,16 @@ async fn long_frames_of_strangers_leave_their_room_to_members() {
     assert_eq!(kept.len(), 32);
     assert!(read(member).await.is_ok());
 }
+
+/// Strangers come and go as they like, and each time they are asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_is_asked_for_its_notices_once_at_a_time() {
+    let entry = entry(114, "/ip4/127.0.0.1/tcp/0").await;
+    let nodes = run_of(2, &entry).await;
+    let (handle, peer) = (&nodes[0].net.handle, nodes[1].id);
+    let both = futures::join!(handle.notices(peer, RUN), handle.notices(peer, RUN));
+    assert!(matches!(both, (Ok(_), Err(Failure::Refused))), "{both:?}");
+    // The permit comes back a moment after the answer.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(handle.notices(peer, RUN).await.is_ok());
+}
