@@ -56,7 +56,7 @@ pub(super) enum Happening {
     Unanswered(Inquiry),
     /// A member notices something about its ring.
     Ringing { roster: Digest, notice: Notice },
-    /// A liar ends its ring.
+    /// A liar ends its ring before its time.
     BreaksOff(Digest),
 }
 

@@ -99,15 +99,14 @@ impl StoppedRing {
         counted
     }
 
-    /// The member that said first that the ring stopped, and its predecessor; once all have spoken,
-    /// since one that says nothing counts alone. Of two members nothing shows which is right.
+    /// The pair of the member that spoke first and its predecessor. All must have spoken, because
+    /// a silent member counts alone. In a ring of two nothing shows which is right.
     fn hastiest(&self) -> Option<Pair> {
-        let (count, first) =
-            (self.members.len(), |(_, (earlier, _)): &(_, &(usize, _))| *earlier == 0);
-        let (who, _) = self.reports.iter().find(first)?;
-        let at = self.members.iter().position(|peer| peer == who)?;
+        let count = self.members.len();
+        let spoke_first = |peer: &PeerId| self.reports.get(peer).is_some_and(|(n, _)| *n == 0);
+        let at = self.members.iter().position(spoke_first)?;
         let all = count > 2 && self.reports.len() == count;
-        all.then(|| pair(self.members[(at + count - 1) % count], *who))
+        all.then(|| pair(self.members[(at + count - 1) % count], self.members[at]))
     }
 
     /// The two ends of a connection that failed, by this report. A member that stops closes its
