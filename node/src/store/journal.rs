@@ -6,8 +6,8 @@
 //! node that has forgotten its votes is another voter (R19). The file is made once the log's first
 //! record is on the disk, and before the first message, so a crash in between costs no founder its id.
 //!
-//! Each start appends its incarnation, the greater of the last one + 1 and the time, so that it also rises when a log is
-//! lost (R20). A simulated peer counts its starts, 1, 2, 3 …, so that its receipts repeat; it uses the clock only if its
+//! Each start appends its incarnation, so that it also rises when a log is lost (R20): the time, or a little more than the
+//! last one where that is not behind. How much more is drawn, or two copies of a folder would start as one. A simulated peer counts its starts, 1, 2, 3 …, so that its receipts repeat; it uses the clock only if its
 //! log is lost. Then come votes, as [`wire::canonical`] writes them.
 //!
 //! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. So is one that was cut
@@ -134,9 +134,17 @@ impl Store {
                 log
             }
         };
+        let draw_some = || {
+            let drawn = os::random().map(|bytes| u64::from(u16::from_le_bytes(bytes)));
+            drawn.map_err(cannot("draw a number for", &path)).map(|number| number % DRAWN_MAX)
+        };
         let next = vote_log.incarnation.saturating_add(1);
         let counts = origin == Origin::Simulated && !is_lost;
-        let incarnation = if counts { next } else { next.max(now_ms) };
+        let incarnation = match () {
+            () if counts => next,
+            () if next <= now_ms => now_ms,
+            () => next.saturating_add(draw_some()?),
+        };
         records.push(record(KIND_INCARNATION, &incarnation.to_le_bytes()));
         let votes = append_to(&path, bytes, &records)?;
         claim().map_err(cannot("write", &self.used))?;
@@ -355,6 +363,9 @@ fn append_to(path: &Path, bytes: u64, records: &[Vec<u8>]) -> Result<Log, StoreE
     add(&mut log, records)?;
     Ok(log)
 }
+
+/// The most by which an incarnation exceeds the last one where the clock is behind that.
+const DRAWN_MAX: u64 = 1_024;
 
 /// A log id from the system's random numbers.
 fn draw(path: &Path) -> Result<LogId, StoreError> {

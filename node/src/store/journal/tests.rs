@@ -41,9 +41,10 @@ fn every_start_has_the_log_and_the_votes_of_the_one_before() {
     assert_eq!(second.journal.start(), Start { log: FIRST, incarnation: 2_000 });
     assert_eq!(second.votes, [promise(1, 2), promise(2, 1)]);
     assert_eq!(second.receipts, [committed(1)]);
-    // The clock may go back, but incarnations may not.
+    // The clock may go back, but incarnations may not; and two copies of a folder differ.
     let third = begin(&store, 500);
-    assert_eq!(third.journal.start(), Start { log: FIRST, incarnation: 2_001 });
+    let Start { log, incarnation } = third.journal.start();
+    assert!(log == FIRST && (2_001..=2_001 + DRAWN_MAX).contains(&incarnation), "{incarnation}");
     assert_eq!(third.votes, second.votes);
     assert!(damaged(&store).is_empty());
 }
@@ -59,7 +60,8 @@ fn r20_a_simulated_peer_counts_its_starts_and_takes_the_clock_when_its_log_is_lo
     fs::remove_file(store.folder.join("votes.log")).unwrap();
     let lost = start();
     assert!(lost.log != FIRST && lost.incarnation == 1_000);
-    assert_eq!(start(), Start { log: lost.log, incarnation: 1_001 });
+    let next = start();
+    assert!(next.log == lost.log && next.incarnation > 1_000);
 }
 
 /// R19: a node that has forgotten its votes is another voter, however it forgot them.
@@ -119,7 +121,8 @@ fn the_log_id_belongs_to_the_folder_and_not_to_the_key() {
     let ((_one, one), (folder, two)) = (open(), open());
     let log = begin(&one).log;
     assert_ne!(begin(&two).log, log);
-    assert_eq!(begin(&one), Start { log, incarnation: 1_001 });
+    let next = begin(&one);
+    assert!(next.log == log && next.incarnation > 1_000);
     // R19: the id of a lost log is not used again.
     let before = begin(&two).log;
     fs::remove_dir_all(folder.path().join("runs")).unwrap();
@@ -144,7 +147,8 @@ fn a_log_torn_at_any_byte_binds_by_what_is_whole() {
         let start = again.journal.start();
         let has_begun = cut as u64 >= started;
         assert_eq!(start.log == FIRST, has_begun, "{cut}");
-        assert_eq!(start.incarnation, if has_begun { 5_001 } else { 10 }, "{cut}");
+        let rises = if has_begun { start.incarnation > 5_000 } else { start.incarnation == 10 };
+        assert!(rises, "{cut}: {}", start.incarnation);
     }
     fs::write(&path, &whole).unwrap();
     assert_eq!(begin(&store, 10).votes, [promise(1, 2)]);
@@ -349,7 +353,8 @@ fn a_log_whose_votes_count_as_lost_is_set_aside() {
     assert!(start.log != FIRST && start.incarnation == 1_000);
     begun.journal.append(&[promise(3, 9)]).unwrap();
     let again = begin(&store, 1_000);
-    assert_eq!(again.journal.start(), Start { log: start.log, incarnation: 1_001 });
+    let next = again.journal.start();
+    assert!(next.log == start.log && next.incarnation > 1_000);
     assert_eq!((again.votes, again.receipts), (vec![promise(3, 9)], vec![committed(2)]));
     assert_eq!(damaged(&store), ["votes.log.1"]);
 }
