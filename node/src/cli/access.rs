@@ -132,7 +132,7 @@ pub(crate) struct VouchArgs {
     /// Attest the state after this epoch [default: the last one that the folder has]
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroU64>)]
     pub(crate) epoch: Option<NonZeroU64>,
-    /// Keep the notice beside this manifest, as .notices, from where a bootstrap hands it out
+    /// Keep the notice beside this manifest of the same run, as .notices, from where a bootstrap hands it out
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
     /// Entry point of the run; may be given several times [default: where the node has met others]

@@ -81,6 +81,19 @@ pub(crate) enum AccessError {
         /// The labels that it has for this run.
         labels: Vec<String>,
     },
+    /// The manifest to keep a notice beside is of another run than the folder.
+    #[error(
+        "--manifest {}: it is of run {of}, and the folder has run {run}: name the manifest of run {run}",
+        path.display()
+    )]
+    OtherManifest { path: PathBuf, of: RunId, run: RunId },
+    /// The file to keep a notice in has notices of another run. It was not changed.
+    #[error(
+        "{} has notices of run {of}, and its place is that of the notices of run {run}: move it beside the \
+         manifest of run {of}",
+        path.display()
+    )]
+    OtherNotices { path: PathBuf, of: RunId, run: RunId },
     /// The notice does not fit the chain of the run's notices. It was not stored, and no member has
     /// seen it.
     #[error(transparent)]

@@ -8,16 +8,24 @@
 use std::path::Path;
 
 use intellect_bootstrap::manifest::{notices_file, read_notices};
-use intellect_protocol::{access::notices::Notices, message::Notice};
+use intellect_protocol::{access::notices::Notices, base::id::RunId, message::Notice};
 
 use super::AccessError;
 use crate::{manifest::Manifest, os::cannot, store};
 
 /// The notices in the file, unverified; without a file there are none. Bytes that are no notice are
 /// left out. Writing the file back loses them.
-pub(super) fn read(path: &Path) -> Result<Vec<Notice>, AccessError> {
+///
+/// # Errors
+/// [`AccessError::OtherNotices`] if one is of another run than `run`: to write the file back would
+/// lose it, and it may be kept nowhere else.
+pub(super) fn read(path: &Path, run: RunId) -> Result<Vec<Notice>, AccessError> {
     let kept = read_notices(path).map_err(cannot("read", path))?;
-    Ok(kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect())
+    let kept: Vec<_> = kept.iter().filter_map(|bytes| Notice::from_bytes(bytes)).collect();
+    match kept.iter().find(|notice| notice.run != run) {
+        Some(other) => Err(AccessError::OtherNotices { path: path.to_owned(), of: other.run, run }),
+        None => Ok(kept),
+    }
 }
 
 /// The chain of these notices, which anybody may have handed out. If two do not fit each other, the

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use clap::Parser as _;
 use intellect_protocol::{
     access::admit::code::Code,
-    base::id::PeerId,
-    message::{Terms, Ticket},
+    base::id::{Digest, PeerId},
+    message::{Body, Clause, Notice, Terms, Ticket},
 };
 
 use super::*;
@@ -27,6 +27,7 @@ fn typed(arguments: &[&str]) -> Result<String, AccessError> {
     match verb(arguments) {
         Verb::Manifest(command) => manifest::run(command, &mut out).unwrap(),
         Verb::Invite(command) => run(&command, &mut out)?,
+        Verb::Vouch(args) => vouch::vouch(&args, &mut out)?,
         other => panic!("{other:?} admits nobody"),
     }
     Ok(String::from_utf8(out).unwrap())
@@ -147,6 +148,41 @@ fn only_the_organiser_of_a_run_of_invited_peers_makes_an_invite() {
     open.run("run.toml", &[]);
     let error = open.invite("a", &[]).unwrap_err().to_string();
     assert!(error.contains("open run") && error.contains("--from-run DATA_DIR"), "{error}");
+}
+
+/// A file of notices is replaced as a whole, so a wrong name would lose those of another run.
+#[test]
+fn notices_of_another_run_are_neither_read_nor_replaced() {
+    let folder = Folder::invited();
+    folder.run("other.toml", &["--invited", "--name", "other"]);
+    let [key, data] = ["a", "data"].map(|name| folder.path(name));
+    let [mine, other] = ["run", "other"].map(|name| folder.path(&format!("{name}.toml")));
+    let id = |manifest: &str| invited(Path::new(manifest)).unwrap().id;
+    let kept = PathBuf::from(folder.path("other.notices"));
+    let signer = Identity::load(Path::new(&key)).unwrap().keypair();
+    let body = Body::Membership(vec![Clause::Admit(folder.key("b"))]);
+    let notice = Notice::after(id(&other), (0, Digest::ZERO), body, &signer);
+    notices::write(&kept, [&notice]).unwrap();
+    assert_eq!(notices::read(&kept, id(&other)).unwrap(), std::slice::from_ref(&notice));
+
+    let home = crate::store::run_folder(Path::new(&data), id(&mine));
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::copy(&mine, home.join("run.toml")).unwrap();
+    let vouch = |manifest: &str| {
+        let line = ["vouch", "--key", &key, "--data-dir", &data, "--manifest", manifest];
+        typed(&line).unwrap_err().to_string()
+    };
+    has(&vouch(&other), &["other.toml: it is of run", "name the manifest of run"]);
+    has(&vouch(&folder.path("nosuch.toml")), &["nosuch.toml", "cannot read the manifest"]);
+
+    std::fs::copy(&kept, folder.path("run.notices")).unwrap();
+    let line = ["invite", "admit", "--key", &key, "--manifest", &mine, "--bootstrap", ENTRY];
+    let admit = typed(&[&line[..], &["--peer", PEER]].concat()).unwrap_err().to_string();
+    let beside = vouch(&mine);
+    for error in [admit, beside] {
+        has(&error, &["run.notices has notices of run", "move it beside the manifest of run"]);
+    }
+    assert_eq!(notices::read(&kept, id(&other)).unwrap(), [notice]);
 }
 
 #[test]

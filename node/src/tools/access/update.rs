@@ -94,7 +94,7 @@ fn decide(
 ) -> Result<(), AccessError> {
     let bootstrap = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let path = args.manifest.with_extension("notices");
-    let kept = notices::read(&path)?;
+    let kept = notices::read(&path, manifest.id)?;
     writeln!(out, "asking run {} for its notices", manifest.id)?;
     out.flush()?;
     let runtime = os::runtime().map_err(AccessError::Runtime)?;

@@ -12,6 +12,7 @@
 use std::{
     io::Write,
     num::NonZeroU64,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -20,6 +21,7 @@ use intellect_protocol::{
         handshake::{Outcome, Visit},
         notices::Notices,
     },
+    base::id::RunId,
     message::{Attestation, Body, Head, Link, Notice, wire},
 };
 
@@ -46,14 +48,15 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessE
     let run = stored::run_folder(data_dir.clone(), args.of.run.as_deref())?;
     let manifest = Manifest::load(&run.join("run.toml"))?;
     let key = super::organiser(&args.key, &manifest)?;
+    let of_run = |path| notices_beside(path, manifest.id);
+    let beside = args.manifest.as_deref().map(of_run).transpose()?;
     let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
     let named = config::addresses("bootstrap", &args.bootstrap, address::parse_entry)?;
     let known = contacts::read(&data_dir).map_err(cannot("read", &data_dir))?.addresses;
     let entries = if named.is_empty() { known } else { named };
-    let mut kept = notices::read(&run.join("notices"))?;
-    let beside = args.manifest.as_ref().map(|path| path.with_extension("notices"));
+    let mut kept = notices::read(&run.join("notices"), manifest.id)?;
     if let Some(path) = &beside {
-        kept.extend(notices::read(path)?);
+        kept.extend(notices::read(path, manifest.id)?);
     }
     let runtime = os::runtime().map_err(AccessError::Runtime)?;
     let done = runtime.block_on(async {
@@ -77,6 +80,16 @@ pub(crate) fn vouch(args: &VouchArgs, out: &mut dyn Write) -> Result<(), AccessE
     });
     runtime.shutdown_background();
     done
+}
+
+/// The file of notices beside a manifest, which has to be that of the run: no bootstrap reads the
+/// file beside another one for this run.
+fn notices_beside(path: &Path, run: RunId) -> Result<PathBuf, AccessError> {
+    let of = Manifest::load(path)?.id;
+    if of != run {
+        return Err(AccessError::OtherManifest { path: path.to_owned(), of, run });
+    }
+    Ok(path.with_extension("notices"))
 }
 
 /// The epoch to attest, if the lineage has it, and has the state that was attested before.
