@@ -166,6 +166,29 @@ pub(crate) enum AccessError {
         /// The last epoch in the folder.
         last: u64,
     },
+    /// The folder ends before the epoch that was attested before, so nobody can tell whether it is
+    /// on that lineage.
+    #[error(
+        "the folder ends at epoch {last}, and notice {number} attests epoch {epoch}: start its node, so that it \
+         catches up first"
+    )]
+    Behind {
+        /// The last epoch in the folder.
+        last: u64,
+        /// The number of the earlier attestation.
+        number: u64,
+        epoch: u64,
+    },
+    /// The epoch is not later than the one that was attested before. Attested epochs rise.
+    #[error(
+        "an attestation has to be of a later epoch than the one before, and notice {number} attests epoch \
+         {epoch}: choose a later epoch with --epoch, or wait for one"
+    )]
+    NotLater {
+        /// The number of the earlier attestation.
+        number: u64,
+        epoch: u64,
+    },
     /// The folder follows another lineage than the one that was attested before.
     #[error(
         "notice {number} attests another state after epoch {epoch} than this folder has: name the folder of a \

@@ -110,7 +110,7 @@ fn notices_are_handed_to_the_members() {
     let first = first.expect_success().unwrap().out;
     assert!(first.contains("notice 3 attests epoch 2") && first.contains("accepted it"), "{first}");
     let again = story.node(&[&line[..], &["--epoch", "1"]].concat()).unwrap();
-    again.expect_failure(1, &["notice 4 contradicts notice 3"]).unwrap();
+    again.expect_failure(1, &["notice 3 attests epoch 2: choose a later epoch"]).unwrap();
     let later = story.node(&line).unwrap().expect_success().unwrap().out;
     assert!(later.contains("notice 4 attests epoch"), "{later}");
     let other = story.node(&["keygen", "--out", &story.text("other.key")]).unwrap();

@@ -92,10 +92,12 @@ fn notices_beside(path: &Path, run: RunId) -> Result<PathBuf, AccessError> {
     Ok(path.with_extension("notices"))
 }
 
-/// The epoch to attest, if the lineage has it, and has the state that was attested before.
+/// The epoch to attest, if the lineage has it, has the state that was attested before, and the
+/// epoch is later than that one.
 ///
 /// # Errors
-/// [`AccessError::NoEpoch`] or [`AccessError::OtherLineage`]; nothing has been signed then.
+/// [`AccessError::Behind`], [`AccessError::OtherLineage`], [`AccessError::NotLater`] or
+/// [`AccessError::NoEpoch`]; nothing has been signed then.
 fn attested<'a>(
     lineage: &'a [(Head, Link)],
     epoch: Option<NonZeroU64>,
@@ -104,14 +106,20 @@ fn attested<'a>(
 ) -> Result<&'a (Head, Link), AccessError> {
     let last = lineage.last().map_or(0, |(head, _)| head.epoch);
     let epoch = epoch.map_or(last, NonZeroU64::get);
-    let found = lineage.iter().find(|(head, _)| head.epoch == epoch);
-    let found = found.ok_or(AccessError::NoEpoch { epoch, last })?;
-    if let Some((number, before)) = chain.attestations().next()
-        && !receipts::lies_on(before, lineage, &manifest.id)
-    {
-        return Err(AccessError::OtherLineage { number, epoch: before.epoch });
+    if let Some((number, before)) = chain.attestations().next() {
+        let attested = before.epoch;
+        if attested > last {
+            return Err(AccessError::Behind { last, number, epoch: attested });
+        }
+        if !receipts::lies_on(before, lineage, &manifest.id) {
+            return Err(AccessError::OtherLineage { number, epoch: attested });
+        }
+        if epoch <= attested {
+            return Err(AccessError::NotLater { number, epoch: attested });
+        }
     }
-    Ok(found)
+    let found = lineage.iter().find(|(head, _)| head.epoch == epoch);
+    found.ok_or(AccessError::NoEpoch { epoch, last })
 }
 
 /// Hands the notice to members until one takes it. That it is in force is not waited for, unlike
@@ -155,3 +163,44 @@ async fn hand_over(
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Pause between two checks for answers.
 const MOMENT: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::{
+        access::admit::Level,
+        base::{id::Digest, sign::Keypair},
+    };
+
+    use super::*;
+    use crate::tools::receipts::tests::{lineage, manifest};
+
+    #[test]
+    fn an_attestation_is_of_a_later_epoch_on_the_lineage_of_the_one_before() {
+        let manifest = manifest(Level::Open);
+        let lineage = lineage(&manifest, None);
+        let (Head { epoch, state, .. }, link) = &lineage[2];
+        let r = wire::receipt_digest(&manifest.id, &link.receipt);
+        let body = Body::Attestation(Attestation { epoch: *epoch, state: *state, r });
+        let organiser = Keypair::from_seed(&[9; 32]);
+        let third = Notice::after(manifest.id, (0, Digest::ZERO), body, &organiser);
+        let chain = notices::chain(&[third], &manifest);
+        let try_epoch = |lineage: &[(Head, Link)], epoch| {
+            let found = attested(lineage, NonZeroU64::new(epoch), &chain, &manifest);
+            found.map(|(head, _)| head.epoch).map_err(|error| error.to_string())
+        };
+        assert_eq!((try_epoch(&lineage, 0), try_epoch(&lineage, 4)), (Ok(4), Ok(4)));
+        let mut other = lineage.clone();
+        other[2].0.state = Digest([1; 32]);
+        for (lineage, epoch, words) in [
+            (&lineage[..], 2, "notice 1 attests epoch 3: choose a later epoch"),
+            (&lineage[..], 3, "notice 1 attests epoch 3: choose a later epoch"),
+            (&lineage[..], 5, "the folder has the epochs up to 4"),
+            (&lineage[..2], 0, "the folder ends at epoch 2, and notice 1 attests epoch 3"),
+            (&lineage[..2], 3, "so that it catches up first"),
+            (&other[..], 4, "notice 1 attests another state after epoch 3 than this folder has"),
+        ] {
+            let why = try_epoch(lineage, epoch).unwrap_err();
+            assert!(why.contains(words), "{words}: {why}");
+        }
+    }
+}
