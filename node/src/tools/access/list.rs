@@ -31,12 +31,18 @@ pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), Acc
     let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
     let epoch = lineage.last().map_or(0, |(head, _)| head.epoch);
     let nobody = Arc::new(Ledger::new(manifest.id, manifest.run.organiser));
-    let ledger = lineage.iter().fold(nobody, |ledger, (_, link)| ledger.after(&link.receipt));
+    let ledger = &lineage.iter().fold(nobody, |ledger, (_, link)| ledger.after(&link.receipt));
     writeln!(out, "run {} after epoch {epoch}, notice {}", manifest.id, ledger.last().0)?;
     let book = args.key.as_deref().map(Book::beside).transpose()?;
-    let noted = book.iter().flat_map(|book| book.of(manifest.id));
-    out.write_all(lines(&ledger, &by_key(noted)).as_bytes())?;
+    let noted = by_key(book.iter().flat_map(|book| book.of(manifest.id)));
+    out.write_all(List { ledger, noted }.lines().as_bytes())?;
     Ok(())
+}
+
+/// What the lines are made of.
+struct List<'a> {
+    ledger: &'a Ledger,
+    noted: Noted<'a>,
 }
 
 /// The invites that are noted beside a key, by their own keys.
@@ -47,64 +53,68 @@ fn by_key<'a>(entries: impl Iterator<Item = &'a Entry>) -> Noted<'a> {
     entries.filter_map(|entry| Some((entry.key()?, entry))).collect()
 }
 
-/// A line for each peer, one for each invite that a receipt names, and one for each other that is
-/// noted. Only a noted invite has its limits in the line: the ledger does not have them.
-fn lines(ledger: &Ledger, noted: &Noted<'_>) -> String {
-    let peers = ledger.peers().iter().map(|(peer, admitted)| of_peer(peer, admitted, ledger));
-    let known = ledger.invites();
-    let invites = known.iter().map(|(key, account)| {
-        let until = noted.get(key).map_or_else(String::new, |entry| limits(entry));
-        of_invite(key, account, ledger) + &until
-    });
-    let others = noted.iter().filter(|(key, _)| !known.contains_key(key)).map(|(_, entry)| {
-        let peers = number_of(entry.uses, "peer");
-        format!("invite {}  not used; {peers} may join by it{}", entry.label, limits(entry))
-    });
-    let mut lines = peers.chain(invites).chain(others).collect::<Vec<_>>();
-    if lines.is_empty() {
-        lines.push("no peer is admitted yet".to_owned());
+impl List<'_> {
+    /// A line for each peer, one for each invite that a receipt names, and one for each other that
+    /// is noted. Only a noted invite has its limits in the line: the ledger does not have them.
+    fn lines(&self) -> String {
+        let known = self.ledger.invites();
+        let peers = self.ledger.peers().iter().map(|(peer, admitted)| self.of_peer(peer, admitted));
+        let invites = known.iter().map(|(key, account)| self.of_invite(key, account));
+        let others = self.noted.iter().filter(|(key, _)| !known.contains_key(key));
+        let others = others.map(|(_, entry)| {
+            let peers = number_of(entry.uses, "peer");
+            format!("invite {}  not used; {peers} may join by it{}", entry.label, limits(entry))
+        });
+        let mut lines = peers.chain(invites).chain(others).collect::<Vec<_>>();
+        if lines.is_empty() {
+            lines.push("no peer is admitted yet".to_owned());
+        }
+        lines.join("\n") + "\n"
     }
-    lines.join("\n") + "\n"
+
+    /// The line of a peer: how it was admitted, and whether it is revoked. A notice may revoke a
+    /// peer that never came.
+    fn of_peer(&self, peer: &PeerId, admitted: &Admitted) -> String {
+        let by = |via| match via {
+            Via::Invite(key) => self.name(&key),
+            Via::Name => "name".to_owned(),
+            Via::Notice(number) => format!("notice {number}"),
+        };
+        let came = match admitted.came {
+            Some((via, epoch)) => format!("admitted in epoch {epoch} by {}", by(via)),
+            None => "never admitted".to_owned(),
+        };
+        format!("{}  {came}{}", base58::encode(peer), revoked(admitted.revoked))
+    }
+
+    /// The line of an invite: how often it was used, and whether it is revoked, or else its limits.
+    /// `uses` is 0 where no ticket of it is in the ledger, as for one that was revoked before.
+    fn of_invite(&self, key: &PeerId, account: &Account) -> String {
+        let used = match account.uses {
+            0 => "not used".to_owned(),
+            uses => format!("used {} of {}", account.spent, number_of(uses, "time")),
+        };
+        let end = match (account.revoked, self.noted.get(key)) {
+            (None, Some(entry)) => limits(entry),
+            (by, _) => revoked(by),
+        };
+        format!("{}  {used}{end}", self.name(key))
+    }
+
+    /// The label of an invite. Where no peer has come by it, only the list beside the key has that.
+    fn name(&self, key: &PeerId) -> String {
+        let used = self.ledger.invites().get(key).map(|account| account.label.as_str());
+        let noted = || self.noted.get(key).map(|entry| entry.label.as_str());
+        match used.filter(|label| !label.is_empty()).or_else(noted) {
+            Some(label) => format!("invite {label}"),
+            None => format!("invite {}", key.hex()),
+        }
+    }
 }
 
 /// Until when an invite can be used, if there is a limit.
 fn limits(entry: &Entry) -> String {
     until(entry.expires, entry.until_epoch)
-}
-
-/// The line of a peer: how it was admitted, and whether it is revoked. A notice may revoke a peer
-/// that never came.
-fn of_peer(peer: &PeerId, admitted: &Admitted, ledger: &Ledger) -> String {
-    let by = |via| match via {
-        Via::Invite(key) => name(&key, ledger),
-        Via::Name => "name".to_owned(),
-        Via::Notice(number) => format!("notice {number}"),
-    };
-    let came = match admitted.came {
-        Some((via, epoch)) => format!("admitted in epoch {epoch} by {}", by(via)),
-        None => "never admitted".to_owned(),
-    };
-    format!("{}  {came}{}", base58::encode(peer), revoked(admitted.revoked))
-}
-
-/// The line of an invite: how often it was used, and whether it is revoked. `uses` is 0 where no
-/// ticket of it is in the ledger, as for one that was revoked before.
-fn of_invite(key: &PeerId, account: &Account, ledger: &Ledger) -> String {
-    let Account { uses, spent, .. } = account;
-    let used = match uses {
-        0 => "not used".to_owned(),
-        uses => format!("used {spent} of {}", number_of(*uses, "time")),
-    };
-    format!("{}  {used}{}", name(key, ledger), revoked(account.revoked))
-}
-
-/// The label of an invite. If no peer has come by it, only its key is known.
-fn name(key: &PeerId, ledger: &Ledger) -> String {
-    let label = ledger.invites().get(key).map(|account| account.label.as_str());
-    match label.filter(|label| !label.is_empty()) {
-        Some(label) => format!("invite {label}"),
-        None => format!("invite {}", key.hex()),
-    }
 }
 
 /// The end of a line about somebody or something that was revoked.
@@ -132,8 +142,8 @@ mod tests {
         let terms = Terms { uses: 5, label: "bob".to_owned(), ..Terms::new(inviter.peer()) };
         let invite = Invite::new(RUN, terms, &organiser);
         let mut ledger = Ledger::new(RUN, organiser.peer());
-        let nothing = Noted::new();
-        assert_eq!(lines(&ledger, &nothing), "no peer is admitted yet\n");
+        let said = |ledger: &Ledger, noted: Noted<'_>| List { ledger, noted }.lines();
+        assert_eq!(said(&ledger, Noted::new()), "no peer is admitted yet\n");
         let spare = Terms {
             uses: 2,
             label: "carl".to_owned(),
@@ -141,15 +151,14 @@ mod tests {
             ..Terms::new(organiser.peer())
         };
         let entries = [&invite.terms, &spare].map(|terms| Entry::of(RUN, terms));
-        let noted = by_key(entries.iter());
         ledger.admit(3, &Ticket::invited(invite, &inviter, one));
         ledger.admit(4, &Ticket::named(RUN, two, 0, &organiser));
         let clauses = vec![Clause::RevokePeer(two)];
         let notice = Notice::after(RUN, ledger.last(), Body::Membership(clauses), &organiser);
         ledger.take(9, &notice);
         let carl = "invite carl  not used; 2 peers may join by it, up to epoch 9\n";
-        assert!(!lines(&ledger, &nothing).contains("carl"));
-        let lines = lines(&ledger, &noted);
+        assert!(!said(&ledger, Noted::new()).contains("carl"));
+        let lines = said(&ledger, by_key(entries.iter()));
         assert!(lines.ends_with(carl), "{lines}");
         let [one, two] = [one, two].map(|peer| base58::encode(&peer));
         for line in [
@@ -159,5 +168,11 @@ mod tests {
         ] {
             assert!(lines.contains(&line), "{line}{lines}");
         }
+        let clauses = vec![Clause::RevokeInvite { key: spare.key, admitted: false }];
+        let notice = Notice::after(RUN, ledger.last(), Body::Membership(clauses), &organiser);
+        ledger.take(9, &notice);
+        let lines = said(&ledger, by_key(entries.iter()));
+        let carl = "invite carl  not used; revoked by notice 2 in epoch 9\n";
+        assert!(lines.contains(carl), "{lines}");
     }
 }
