@@ -53,7 +53,8 @@ pub(crate) struct InviteNewArgs {
     /// How many peers may join by it
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = uses)]
     pub(crate) uses: u32,
-    /// How long it can be used, as in 12h, 7d or 2w [default: it does not expire]
+    /// How long it can be used, as in 12h, 7d or 2w, and up to an hour longer, since clocks differ
+    /// [default: it does not expire]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(crate) expires: Option<u64>,
     /// The last epoch of the run in which it admits a peer [default: any]

@@ -85,9 +85,10 @@ fn describe(terms: &Terms) -> String {
 }
 
 /// Until when something is valid, as the end of a sentence; empty without a limit. `expires` is in
-/// Unix seconds; 0 is no limit for both.
+/// Unix seconds; 0 is no limit for both. Peers allow an hour more (T4).
 pub(super) fn until(expires: u64, epoch: u64) -> String {
-    let clock = if expires > 0 { format!(", until {}", utc(expires)) } else { String::new() };
-    let epoch = if epoch > 0 { format!(", up to epoch {epoch}") } else { String::new() };
-    clock + &epoch
+    let clock = format!(", until {} and up to an hour longer", utc(expires));
+    let epochs = format!(", up to epoch {epoch}");
+    let limits = [(expires, clock), (epoch, epochs)].into_iter();
+    limits.filter(|(limit, _)| *limit > 0).map(|(_, text)| text).collect()
 }

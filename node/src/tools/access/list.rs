@@ -7,8 +7,11 @@
 use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use intellect_protocol::{
-    access::ledger::{Account, Admitted, Ledger, Revocation, Via},
-    base::{base58, id::PeerId},
+    access::{
+        admit::EXPIRY_SLACK,
+        ledger::{Account, Admitted, Ledger, Revocation, Via},
+    },
+    base::{base58, id::PeerId, time::utc},
 };
 
 use super::{
@@ -17,8 +20,8 @@ use super::{
     invite::until,
 };
 use crate::{
-    cli::access::InviteListArgs, config, figures::number_of, os::cannot, store::links,
-    tools::stored,
+    access::unix_seconds, cli::access::InviteListArgs, config, figures::number_of, os::cannot,
+    store::links, tools::stored,
 };
 
 /// Prints a line for each peer, then one for each invite: with `--key` also those that nobody has
@@ -35,7 +38,8 @@ pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), Acc
     writeln!(out, "run {} after epoch {epoch}, notice {}", manifest.id, ledger.last().0)?;
     let book = args.key.as_deref().map(Book::beside).transpose()?;
     let noted = by_key(book.iter().flat_map(|book| book.of(manifest.id)));
-    out.write_all(List { ledger, noted }.lines().as_bytes())?;
+    let list = List { ledger, noted, epoch, now: unix_seconds() };
+    out.write_all(list.lines().as_bytes())?;
     Ok(())
 }
 
@@ -43,6 +47,10 @@ pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), Acc
 struct List<'a> {
     ledger: &'a Ledger,
     noted: Noted<'a>,
+    /// The last epoch of the folder.
+    epoch: u64,
+    /// The time in Unix seconds.
+    now: u64,
 }
 
 /// The invites that are noted beside a key, by their own keys.
@@ -62,8 +70,9 @@ impl List<'_> {
         let invites = known.iter().map(|(key, account)| self.of_invite(key, account));
         let others = self.noted.iter().filter(|(key, _)| !known.contains_key(key));
         let others = others.map(|(_, entry)| {
-            let peers = number_of(entry.uses, "peer");
-            format!("invite {}  not used; {peers} may join by it{}", entry.label, limits(entry))
+            let may =
+                || format!("; {} may join by it{}", number_of(entry.uses, "peer"), limits(entry));
+            format!("invite {}  not used{}", entry.label, self.over(entry).unwrap_or_else(may))
         });
         let mut lines = peers.chain(invites).chain(others).collect::<Vec<_>>();
         if lines.is_empty() {
@@ -95,10 +104,20 @@ impl List<'_> {
             uses => format!("used {} of {}", account.spent, number_of(uses, "time")),
         };
         let end = match (account.revoked, self.noted.get(key)) {
-            (None, Some(entry)) => limits(entry),
+            (None, Some(entry)) => self.over(entry).unwrap_or_else(|| limits(entry)),
             (by, _) => revoked(by),
         };
         format!("{}  {used}{end}", self.name(key))
+    }
+
+    /// The end of a line about an invite that admits nobody any more by its limits.
+    fn over(&self, entry: &Entry) -> Option<String> {
+        let Entry { expires, until_epoch, .. } = *entry;
+        if expires > 0 && self.now > expires.saturating_add(EXPIRY_SLACK) {
+            return Some(format!("; expired at {}", utc(expires)));
+        }
+        let over = until_epoch > 0 && self.epoch >= until_epoch;
+        over.then(|| format!("; its last epoch was {until_epoch}"))
     }
 
     /// The label of an invite. Where no peer has come by it, only the list beside the key has that.
@@ -142,7 +161,8 @@ mod tests {
         let terms = Terms { uses: 5, label: "bob".to_owned(), ..Terms::new(inviter.peer()) };
         let invite = Invite::new(RUN, terms, &organiser);
         let mut ledger = Ledger::new(RUN, organiser.peer());
-        let said = |ledger: &Ledger, noted: Noted<'_>| List { ledger, noted }.lines();
+        let said =
+            |ledger: &Ledger, noted: Noted<'_>| List { ledger, noted, epoch: 8, now: 0 }.lines();
         assert_eq!(said(&ledger, Noted::new()), "no peer is admitted yet\n");
         let spare = Terms {
             uses: 2,
@@ -174,5 +194,20 @@ mod tests {
         let lines = said(&ledger, by_key(entries.iter()));
         let carl = "invite carl  not used; revoked by notice 2 in epoch 9\n";
         assert!(lines.contains(carl), "{lines}");
+    }
+
+    #[test]
+    fn an_invite_is_over_an_hour_after_its_time_or_with_its_last_epoch() {
+        let ledger = &Ledger::new(RUN, PeerId([1; 32]));
+        let label = "carl".to_owned();
+        let terms = Terms { expires: 1_000, until_epoch: 9, label, ..Terms::new(PeerId([2; 32])) };
+        let entries = [Entry::of(RUN, &terms)];
+        let said = |epoch, now| List { ledger, noted: by_key(entries.iter()), epoch, now }.lines();
+        let limits = "until 1970-01-01 00:16 UTC and up to an hour longer, up to epoch 9";
+        let carl = format!("invite carl  not used; 1 peer may join by it, {limits}\n");
+        assert_eq!(said(8, 1_000 + 3_600), carl);
+        let expired = "invite carl  not used; expired at 1970-01-01 00:16 UTC\n";
+        assert_eq!(said(8, 1_000 + 3_601), expired);
+        assert_eq!(said(9, 0), "invite carl  not used; its last epoch was 9\n");
     }
 }
