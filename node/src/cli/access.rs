@@ -82,6 +82,12 @@ pub(crate) struct RevokeArgs {
     /// Revoke the peers that joined by this invite as well
     #[arg(long, conflicts_with = "peer")]
     pub(crate) and_admitted: bool,
+    /// Folder of a node of the run, whose receipts have to name the peer [default: $XDG_DATA_HOME/intellect-node]
+    #[arg(long, value_name = "DIR", requires = "peer")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Revoke the peer although no receipt names it, as one that has not come yet
+    #[arg(long, requires = "peer")]
+    pub(crate) unseen: bool,
     #[command(flatten)]
     pub(crate) update: UpdateArgs,
 }

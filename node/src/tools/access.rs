@@ -37,6 +37,7 @@ use crate::{
     config::LocalError,
     identity::{Identity, IdentityError},
     manifest::{LoadError, Manifest},
+    name::PeerName,
     net::NetError,
     os::PathError,
     tools::stored::StoredError,
@@ -80,6 +81,17 @@ pub(crate) enum AccessError {
         path: PathBuf,
         /// The labels that it has for this run.
         labels: Vec<String>,
+    },
+    /// The peer to revoke is in no receipt. It has not come yet, or its name has a typing error.
+    #[error(
+        "no receipt in {} names {peer}: compare the name with `intellect-node invite list`, or add --unseen to \
+         revoke a peer that has not come yet",
+        folder.display()
+    )]
+    Unseen {
+        /// The folder of the run, where the receipts are.
+        folder: PathBuf,
+        peer: PeerName,
     },
     /// The manifest to keep a notice beside is of another run than the folder.
     #[error(

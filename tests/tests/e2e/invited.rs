@@ -172,8 +172,13 @@ fn who_is_revoked_is_out_at_the_same_epoch_for_everybody() {
     for node in [&mut one, &mut two, &mut three] {
         node.wait_for(PATIENCE, has_it).unwrap();
     }
-    let line = ["invite", "revoke", "--peer", &who, "--key", key, "--manifest", out];
-    let line = [&line[..], &["--bootstrap", &entry]].concat();
+    let data = story.text("one/data");
+    let line = ["invite", "revoke", "--key", key, "--manifest", out, "--bootstrap", &entry];
+    let line = [&line[..], &["--data-dir", &data, "--peer"]].concat();
+    let slip = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let slip = story.node(&[&line[..], &[slip]].concat()).unwrap();
+    slip.expect_failure(1, &["no receipt in", "nXTN", "--unseen"]).unwrap();
+    let line = [&line[..], &[&*who]].concat();
     let told = story.node_within(&line, 2 * PATIENCE).unwrap().expect_success().unwrap().out;
     let is_out = |event: &Value| event["event"] == "revoked" && event["who"] == *who;
     let epochs = [&mut one, &mut two]
@@ -219,6 +224,7 @@ fn of_two_one_is_revoked_and_told_and_the_command_returns() {
     let line = [&line[..], &["--bootstrap", &entry]].concat();
     let told = story.node_within(&line, PATIENCE).unwrap().expect_success().unwrap().out;
     assert!(told.contains("as 1 of 1 member say"), "{told}");
+    assert!(told.contains("warning: no receipts of run"), "no folder was named: {told}");
     let done = two.wait(PATIENCE).unwrap();
     done.expect_failure(1, &["this peer was revoked by notice 1 in epoch"]).unwrap();
     let out = |event: &Value| event["event"] == "revoked" && event["who"] == *who;

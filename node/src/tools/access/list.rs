@@ -12,6 +12,7 @@ use intellect_protocol::{
         ledger::{Account, Admitted, Ledger, Revocation, Via},
     },
     base::{base58, id::PeerId, time::utc},
+    message::{Head, Link},
 };
 
 use super::{
@@ -20,8 +21,8 @@ use super::{
     invite::until,
 };
 use crate::{
-    access::unix_seconds, cli::access::InviteListArgs, config, figures::number_of, os::cannot,
-    store::links, tools::stored,
+    access::unix_seconds, cli::access::InviteListArgs, config, figures::number_of,
+    manifest::Manifest, os::cannot, store::links, tools::stored,
 };
 
 /// Prints a line for each peer, then one for each invite: with `--key` also those that nobody has
@@ -33,8 +34,7 @@ pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), Acc
     let manifest = super::invited(&run.join("run.toml"))?;
     let lineage = links::lineage(&run).map_err(cannot("read the receipts in", &run))?;
     let epoch = lineage.last().map_or(0, |(head, _)| head.epoch);
-    let nobody = Arc::new(Ledger::new(manifest.id, manifest.run.organiser));
-    let ledger = &lineage.iter().fold(nobody, |ledger, (_, link)| ledger.after(&link.receipt));
+    let ledger = &ledger(&lineage, &manifest);
     writeln!(out, "run {} after epoch {epoch}, notice {}", manifest.id, ledger.last().0)?;
     let book = args.key.as_deref().map(Book::beside).transpose()?;
     let noted = by_key(book.iter().flat_map(|book| book.of(manifest.id)));
@@ -43,13 +43,19 @@ pub(super) fn list(args: &InviteListArgs, out: &mut dyn Write) -> Result<(), Acc
     Ok(())
 }
 
-/// What the lines are made of.
+/// The ledger after the last epoch of a lineage.
+pub(super) fn ledger(lineage: &[(Head, Link)], manifest: &Manifest) -> Arc<Ledger> {
+    let nobody = Arc::new(Ledger::new(manifest.id, manifest.run.organiser));
+    lineage.iter().fold(nobody, |ledger, (_, link)| ledger.after(&link.receipt))
+}
+
+/// What the lines of a list are made of.
 struct List<'a> {
     ledger: &'a Ledger,
     noted: Noted<'a>,
     /// The last epoch of the folder.
     epoch: u64,
-    /// The time in Unix seconds.
+    /// The time by this machine, in Unix seconds.
     now: u64,
 }
 

@@ -192,10 +192,16 @@ fn what_makes_no_sense_together_is_refused() {
     let revoke = "x invite revoke --key k --manifest m --bootstrap b";
     let with = |extra: &str| parse(&format!("{revoke} {extra}"));
     assert!(parse(key).is_ok());
-    for right in ["--peer p", "--invite i", "--invite i --and-admitted"] {
+    for right in ["--peer p", "--invite i", "--invite i --and-admitted", "--peer p --unseen"] {
         assert!(with(right).is_ok(), "{right}");
     }
-    for wrong in ["", "--peer p --invite i", "--peer p --and-admitted", "--and-admitted"] {
+    for wrong in [
+        "",
+        "--peer p --invite i",
+        "--peer p --and-admitted",
+        "--and-admitted",
+        "--invite i --unseen",
+    ] {
         assert!(with(wrong).is_err(), "{wrong}");
     }
     assert!(parse("x invite admit --key k --manifest m --bootstrap b --peer p").is_ok());

@@ -33,7 +33,7 @@ use intellect_protocol::{
 use super::{
     AccessError,
     book::Book,
-    notices,
+    list, notices,
     visitor::{Countdown, Visitor, refusal},
 };
 use crate::{
@@ -42,7 +42,8 @@ use crate::{
     figures::number_of,
     manifest::Manifest,
     net::address,
-    os,
+    os::{self, cannot},
+    store::{self, links},
 };
 
 /// Revokes the peer or invite that was typed, and waits until the notice is in force. The command
@@ -50,7 +51,13 @@ use crate::{
 pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), AccessError> {
     let (manifest, key) = decides(&args.update)?;
     let clause = match &args.peer {
-        Some(peer) => Clause::RevokePeer(config::parse_peer("peer", peer)?),
+        Some(peer) => {
+            let peer = config::parse_peer("peer", peer)?;
+            if !args.unseen {
+                seen(peer, args, &manifest, out)?;
+            }
+            Clause::RevokePeer(peer)
+        }
         None => {
             let label = args.invite.as_deref().unwrap_or_default();
             let key = invite_key(label, &args.update.key, manifest.id)?;
@@ -58,6 +65,35 @@ pub(super) fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> Result<(), Acces
         }
     };
     decide(clause, &args.update, &manifest, &key, out)
+}
+
+/// Looks for a peer in the receipts of a node's folder: a name with a typing error is that of
+/// nobody, and its revocation would be in force all the same. Without receipts it only warns.
+///
+/// # Errors
+/// [`AccessError::Unseen`] if no receipt there names the peer.
+fn seen(
+    peer: PeerId,
+    args: &RevokeArgs,
+    manifest: &Manifest,
+    out: &mut dyn Write,
+) -> Result<(), AccessError> {
+    let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    let folder = store::run_folder(&data_dir, manifest.id);
+    let lineage = links::lineage(&folder).map_err(cannot("read the receipts in", &folder))?;
+    if lineage.is_empty() {
+        return Ok(writeln!(
+            out,
+            "warning: no receipts of run {} are in {}, so the name of the peer is not checked: name the folder of \
+             a node of the run with --data-dir",
+            manifest.id,
+            data_dir.display()
+        )?);
+    }
+    if list::ledger(&lineage, manifest).peers().contains_key(&peer) {
+        return Ok(());
+    }
+    Err(AccessError::Unseen { folder, peer: peer.into() })
 }
 
 /// Admits a peer by its name, and waits until the notice is in force. The last line is about the
