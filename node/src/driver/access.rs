@@ -84,17 +84,19 @@ impl Driver {
     }
 
     /// Judges a ticket. In an open run everybody is welcome. A refusal is also reported to the owner
-    /// of this node, once for each peer.
+    /// of this node, once for each peer, but not before the first epoch is here: the empty ledger of
+    /// a newcomer names no member either.
     ///
     /// `Ok(true)` of the admission means that the list of admitted peers has changed, which the
     /// network has to know too.
     fn on_ticket(&mut self, from: PeerId, ticket: Option<Ticket>) -> Outcome {
+        let knows_members = self.holdings.peer().head().epoch > 0;
         let Some(admission) = &mut self.access.admission else { return Outcome::Welcome };
         match admission.enter(from, ticket) {
             Ok(false) => {}
             Ok(true) => self.net.allow(admission.allowed()),
             Err(denied) => {
-                if is_first(&mut self.access.refused, from) {
+                if knows_members && is_first(&mut self.access.refused, from) {
                     self.tell.refused(from, &denied.to_string());
                 }
                 return Outcome::refused(&denied);

@@ -116,6 +116,10 @@ fn joiner_with_a_ticket_is_a_member_within_two_epochs() -> Played {
     let ledger = world.ledger(all[0]).unwrap();
     assert_eq!(ledger.invites()[&key(0xf1).peer()].spent, 4);
     reach(&mut world, &[3, 4, 5, 6], there + 3)?;
+    for host in 3..7 {
+        let judged = all.iter().flat_map(|member| refusals(&world, host, *member));
+        assert_eq!(judged.count(), 0, "a newcomer judges no member by its empty ledger");
+    }
     ends(world, &[Trains])
 }
 

@@ -108,7 +108,9 @@ impl Admission {
                 .and_then(|()| self.due.check_ticket(epoch, &peer, ticket)),
         };
         let kind = std::mem::discriminant::<Denied>;
+        // The empty ledger of a newcomer does not name the members of the run either.
         if let Err(why) = &may
+            && epoch > 1
             && self.reported.get(&peer).map(kind) != Some(kind(why))
             && (self.reported.len() < REPORTED_MAX || self.reported.contains_key(&peer))
         {
