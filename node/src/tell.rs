@@ -37,9 +37,8 @@ use std::time::{Duration, Instant};
 
 use intellect_protocol::base::id::{Digest, PeerId};
 use intellect_protocol::machine::event::{Committed, Event};
-use intellect_protocol::machine::table::{PeerRecord, PeerTable};
 use intellect_protocol::manifest::Run;
-use intellect_protocol::message::Head;
+use intellect_protocol::message::{Absence, Head};
 use intellect_protocol::peer;
 use intellect_view::lines;
 use intellect_view::picture::{Source, gauge::Gauge};
@@ -442,19 +441,17 @@ impl Console {
         (self.sent_bytes, self.received_bytes) = (0, 0);
     }
 
-    /// Reports a Regroup that this node has joined, and how many absent voters had said goodbye.
+    /// Reports a Regroup that this node has joined, and why voters are left out of it.
     fn regroup(
         &self,
         epoch: u64,
         number: u64,
         proposer: PeerId,
         members: Vec<PeerId>,
-        absent: Vec<PeerId>,
-        table: &PeerTable,
+        absent: Vec<(PeerId, Absence)>,
     ) {
-        let has_left = |who: &&PeerId| table.peers.get(who).is_some_and(PeerRecord::has_left);
-        let left = absent.iter().filter(has_left).count();
-        self.say(&regrouped(epoch, members.len(), left, absent.len() - left));
+        let (absent, reasons): (Vec<_>, Vec<_>) = absent.into_iter().unzip();
+        self.say(&regrouped(epoch, members.len(), &reasons));
         let (members, absent, proposer) = (names(members), names(absent), proposer.into());
         let event = events::Event::Regroup { number, proposer, members, absent };
         self.emit(Some(epoch), event);
@@ -504,7 +501,7 @@ impl Console {
                 self.emit(Some(epoch), event);
             }
             Event::Regroup { epoch, number, proposer, members, absent } => {
-                self.regroup(epoch, number, proposer, members, absent, peer.table());
+                self.regroup(epoch, number, proposer, members, absent);
             }
             Event::Aborted { epoch, attempt, phase, reason } => {
                 let (phase, reason) = (phase.to_string(), reason.to_string());
@@ -592,13 +589,18 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_said_goodbye_is_not_called_silent() {
-        assert_eq!(regrouped(7, 1, 1, 0), "regrouped: 1 peer without 1 that left");
+    fn a_regroup_says_why_it_leaves_each_voter_out() {
+        use Absence::{Elsewhere, Left, Mute, OtherLog, Revoked, Silent};
+        assert_eq!(regrouped(7, 1, &[Left]), "regrouped: 1 peer without 1 that left");
         assert_eq!(
-            regrouped(7, 3, 1, 2),
+            regrouped(7, 3, &[Silent, Left, Silent]),
             "regrouped: 3 peers without 1 that left and 2 that are silent"
         );
-        assert_eq!(regrouped(7, 2, 0, 1), "regrouped: 2 peers without 1 that is silent");
-        assert_eq!(regrouped(1, 2, 0, 0), "founded: the run begins with 2 peers");
+        assert_eq!(regrouped(7, 1, &[Revoked]), "regrouped: 1 peer without 1 that is revoked");
+        assert_eq!(
+            regrouped(7, 2, &[Mute, Elsewhere, OtherLog, Mute]),
+            "regrouped: 2 peers without 1 that joined other peers and 1 that lost its votes and 2 that give no answer"
+        );
+        assert_eq!(regrouped(1, 2, &[]), "founded: the run begins with 2 peers");
     }
 }

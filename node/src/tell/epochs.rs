@@ -1,7 +1,7 @@
 //! What is said of an epoch and of its peers: functions of their arguments, which know no console.
 
 use intellect_protocol::base::id::PeerId;
-use intellect_protocol::message::Receipt;
+use intellect_protocol::message::{Absence, Receipt};
 
 use crate::figures::number_of;
 
@@ -37,16 +37,29 @@ pub(super) fn behind(ours: u64, theirs: u64, donors: usize) -> String {
     format!("behind: {what}; {}", number_of(donors, "donor"))
 }
 
-/// The sentence about a Regroup: how many members it has, and how many voters left or are silent.
+/// The sentence about a Regroup: how many members it has, and why it leaves how many voters out.
 /// The first epoch's founds the run, if nobody is absent.
-pub(super) fn regrouped(epoch: u64, members: usize, left: usize, silent: usize) -> String {
+pub(super) fn regrouped(epoch: u64, members: usize, absent: &[Absence]) -> String {
     let members = number_of(members, "peer");
-    let gone = |number: usize, how| (number > 0).then(|| format!("{number} that {how}"));
-    let silent = gone(silent, if silent == 1 { "is silent" } else { "are silent" });
-    let gone: Vec<String> = gone(left, "left").into_iter().chain(silent).collect();
+    let gone = REASONS.iter().filter_map(|(reason, one, more)| {
+        let number = absent.iter().filter(|why| *why == reason).count();
+        let how = if number == 1 { one } else { more };
+        (number > 0).then(|| format!("{number} that {how}"))
+    });
+    let gone: Vec<String> = gone.collect();
     match gone.as_slice() {
         [] if epoch == 1 => format!("founded: the run begins with {members}"),
         [] => format!("regrouped: {members} together"),
         gone => format!("regrouped: {members} without {}", gone.join(" and ")),
     }
 }
+
+/// Why a Regroup leaves voters out, in the words for one of them and for more.
+const REASONS: [(Absence, &str, &str); 6] = [
+    (Absence::Left, "left", "left"),
+    (Absence::Revoked, "is revoked", "are revoked"),
+    (Absence::Elsewhere, "joined other peers", "joined other peers"),
+    (Absence::OtherLog, "lost its votes", "lost their votes"),
+    (Absence::Mute, "gives no answer", "give no answer"),
+    (Absence::Silent, "is silent", "are silent"),
+];

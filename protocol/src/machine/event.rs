@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::access::admit::Denied;
 use crate::base::id::{Digest, PeerId};
-use crate::message::{Head, Notice, Receipt};
+use crate::message::{Absence, Head, Notice, Receipt};
 
 /// Why a peer counts as lost: the table of peers no longer has it as alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +110,14 @@ pub enum Event {
         adopt: Option<Digest>,
         kept: usize,
     },
-    /// This peer has entered the series that a Regroup opened.
-    Regroup { epoch: u64, number: u64, proposer: PeerId, members: Vec<PeerId>, absent: Vec<PeerId> },
+    /// This peer has entered the series that a Regroup opened, which leaves out the absent for these reasons.
+    Regroup {
+        epoch: u64,
+        number: u64,
+        proposer: PeerId,
+        members: Vec<PeerId>,
+        absent: Vec<(PeerId, Absence)>,
+    },
     /// The outer step of a decided epoch is taken. Epochs that a replay takes are reported by
     /// `Replayed` instead.
     Committed(Arc<Committed>),

@@ -216,7 +216,8 @@ fn regroups(world: &World, host: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
     };
     let entered = world.events(host).filter_map(|event| match event {
         Event::Regroup { epoch, members, absent, .. } if *epoch > 1 => {
-            Some((hosts(members), hosts(absent)))
+            let absent: Vec<PeerId> = absent.iter().map(|(peer, _)| *peer).collect();
+            Some((hosts(members), hosts(&absent)))
         }
         _ => None,
     });

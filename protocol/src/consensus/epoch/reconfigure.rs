@@ -253,7 +253,7 @@ fn enter(epoch: &mut Epoch<'_>, opening: Opening) {
         number: *number,
         proposer: *proposer,
         members: members.iter().map(|v| v.peer).collect(),
-        absent: absent.iter().map(|(v, _)| v.peer).collect(),
+        absent: absent.iter().map(|(v, why)| (v.peer, *why)).collect(),
     }));
     enter_opened(epoch, opening);
     epoch.step.put_all(send::ready(epoch.facts()));
