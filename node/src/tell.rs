@@ -522,7 +522,9 @@ impl Console {
             }
             Event::Revoked { who, notice, epoch } => self.revoked(who, notice, epoch),
             Event::Refused { who, why } => self.refused(who, &why.to_string()),
-            Event::Notice { notice, in_force } => self.notice(&notice, in_force),
+            Event::Notice { notice, in_force } => {
+                self.notice(&notice, in_force, peer.ledger().map(AsRef::as_ref));
+            }
             Event::Stuck { epoch, attempts } => {
                 let number = number_of(attempts, "attempt");
                 self.say(&format!("epoch {epoch}: {number} without a decision"));

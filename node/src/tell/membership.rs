@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use intellect_protocol::access::ledger::Ledger;
+use intellect_protocol::access::ledger::{Ledger, Revocation, Via};
 use intellect_protocol::base::id::PeerId;
 use intellect_protocol::message::{Attestation, Body, Notice};
 
@@ -66,9 +66,16 @@ impl Console {
         ));
     }
 
-    /// A notice is known, or the receipt of this epoch has brought it into force.
-    pub(super) fn notice(&mut self, notice: &Notice, in_force: Option<u64>) {
+    /// A notice is known, or is in force by the receipts up to this epoch. The ledger shows which of them
+    /// has brought it into force.
+    pub(super) fn notice(
+        &mut self,
+        notice: &Notice,
+        in_force: Option<u64>,
+        ledger: Option<&Ledger>,
+    ) {
         let (number, digest) = notice.place();
+        let since = in_force.and_then(|_| carried(ledger?, number));
         let event = match (&notice.body, in_force) {
             (Body::Attestation(_), Some(_)) => return,
             (Body::Attestation(Attestation { epoch, .. }), None) => {
@@ -76,9 +83,9 @@ impl Console {
                 self.say(&format!("the organiser attests epoch {epoch} (notice {number})"));
                 return self.emit(Some(*epoch), events::Event::Attested { number });
             }
-            (Body::Membership(_), Some(epoch)) => {
-                let next = epoch.saturating_add(1);
-                self.say(&format!("notice {number} is in force from epoch {next} on"));
+            (Body::Membership(_), Some(_)) => {
+                let from = since.map(|epoch| format!(" from epoch {} on", epoch.saturating_add(1)));
+                self.say(&format!("notice {number} is in force{}", from.unwrap_or_default()));
                 events::Event::Membership { number, digest: digest.into(), in_force: true }
             }
             (Body::Membership(_), None) => {
@@ -86,6 +93,46 @@ impl Console {
                 events::Event::Membership { number, digest: digest.into(), in_force: false }
             }
         };
-        self.emit(in_force, event);
+        self.emit(since, event);
+    }
+}
+
+/// The epoch whose receipt carries a notice, by what it did; `None` if nothing of that stands.
+fn carried(ledger: &Ledger, number: u64) -> Option<u64> {
+    let peers = || ledger.peers().values();
+    let admitted = peers().filter_map(|peer| match peer.came {
+        Some((Via::Notice(notice), epoch)) => Some(Revocation { notice, epoch }),
+        _ => None,
+    });
+    let revoked = peers().filter_map(|peer| peer.revoked);
+    let closed = ledger.invites().values().filter_map(|invite| invite.revoked);
+    let mut all = admitted.chain(revoked).chain(closed);
+    all.find(|by| by.notice == number).map(|by| by.epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_protocol::base::id::RunId;
+    use intellect_protocol::base::sign::Keypair;
+    use intellect_protocol::message::Clause;
+
+    use super::*;
+
+    /// A node that was away learns several notices at once.
+    #[test]
+    fn each_notice_is_in_force_since_the_epoch_that_carried_it() {
+        let (run, organiser) = (RunId([7; 32]), Keypair::from_seed(&[1; 32]));
+        let mut ledger = Ledger::new(run, organiser.peer());
+        let peer = |seed| PeerId([seed; 32]);
+        for (epoch, clauses) in [
+            (4, vec![Clause::Admit(peer(2))]),
+            (6, vec![Clause::RevokePeer(peer(3))]),
+            (9, vec![Clause::RevokePeer(peer(3))]),
+        ] {
+            let body = Body::Membership(clauses);
+            ledger.take(epoch, &Notice::after(run, ledger.last(), body, &organiser));
+        }
+        let epochs = [1, 2, 3].map(|number| carried(&ledger, number));
+        assert_eq!(epochs, [Some(4), Some(6), None], "the last one did nothing");
     }
 }
