@@ -59,7 +59,7 @@ use crate::net::{self, Net};
 use crate::os::{self, Interrupts};
 use crate::page::Page;
 use crate::readers::Readers;
-use crate::store::{Begun, Store};
+use crate::store::{self, Begun, Store};
 use crate::tell::events::Sink;
 use crate::tell::{Console, Means};
 use crate::worker::{self, Report, Snapshot};
@@ -148,7 +148,11 @@ async fn join(
     let (config, source, reports, tokenizer) = tokio::select! {
         prepared = prepare(local, before, home, &mut net, console, stop) => prepared?,
         () = interrupts.next() => {
-            console.say("left before training began; the next start goes on with what has come");
+            console.say(if store::runs(&local.data_dir).is_ok_and(|runs| runs.is_empty()) {
+                "left before training began; nothing has come yet: start again with the same line"
+            } else {
+                "left before training began; the next start goes on with what has come"
+            });
             return Ok(Next::Nothing);
         }
     };

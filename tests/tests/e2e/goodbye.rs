@@ -52,6 +52,19 @@ fn a_closed_terminal_is_a_goodbye() {
     bootstrap.wait(PATIENCE).unwrap().expect_success().unwrap();
 }
 
+/// The next start would not know which run, so the sentence must not promise that it goes on.
+#[test]
+fn who_leaves_before_a_run_is_found_hears_that_nothing_has_come() {
+    let story = story();
+    let nobody = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    let mut early = story.start_node("early", nobody, &[]).unwrap();
+    early.wait_until_it_said("looking for the run", PATIENCE).unwrap();
+    early.interrupt().unwrap();
+    let done = early.wait(PATIENCE).unwrap().expect_success().unwrap();
+    let nothing = "nothing has come yet: start again with the same line";
+    assert!(done.out.contains(nothing), "{}", done.out);
+}
+
 /// `nohup` is the usual way to let a program outlive its terminal.
 #[test]
 fn a_bootstrap_of_nohup_hears_no_closed_terminal() {
