@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::os;
 
-/// A loop that did not turn for longer was asleep: even a busy machine lets every program run sooner.
+/// A loop that did not turn for longer counts as asleep: what it has not heard meanwhile proves nothing.
+/// A very busy machine may cause that too, so people read of long sleeps only.
 const ASLEEP: Duration = Duration::from_secs(2);
 
 /// When a loop has turned last, on the clocks of the process and of the machine.

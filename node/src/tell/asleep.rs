@@ -8,6 +8,10 @@ use intellect_protocol::peer;
 use super::{Console, Waiting, events, times::ms};
 use crate::figures::length;
 
+/// A shorter sleep is no sentence. Guess: a busy machine keeps no program from running for longer, and
+/// whoever shuts a lid or types Ctrl-Z does.
+const WORTH_SAYING: Duration = Duration::from_secs(5);
+
 impl Console {
     /// This process did not run for this long, and goes on now.
     pub(crate) fn woke(&mut self, slept: Duration, now: Time) {
@@ -19,7 +23,7 @@ impl Console {
         self.emit(None, events::Event::Woke { slept_ms: ms(slept) });
     }
 
-    /// Says that the node has caught up after a sleep, once it has heard members since and none of them is further.
+    /// Says that the node has caught up after a sleep that was no short one, once it has heard members since and none of them is further.
     pub(super) fn awake(&mut self, peer: &peer::State) {
         let Some((slept, woke)) = self.later.asleep else { return };
         let table = peer.table();
@@ -30,8 +34,10 @@ impl Console {
         let newest = heard.map(|seen| seen.beat.head.epoch).max();
         if newest.is_some_and(|newest| newest <= self.epoch) {
             self.later.asleep = None;
-            let (slept, epoch) = (length(slept.as_secs()), self.epoch);
-            self.say(&format!("asleep for {slept} · caught up at epoch {epoch}"));
+            if slept >= WORTH_SAYING {
+                let (slept, epoch) = (length(slept.as_secs()), self.epoch);
+                self.say(&format!("asleep for {slept} · caught up at epoch {epoch}"));
+            }
         }
     }
 }
