@@ -50,7 +50,7 @@ mod run;
 mod swarm;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -300,6 +300,11 @@ impl Handle {
     /// The peers of [`Self::note_silent`].
     pub(crate) fn silent(&self) -> BTreeSet<PeerId> {
         self.shared.silent.borrow().clone()
+    }
+
+    /// The peers that are kept out for their faults, and until when.
+    pub(crate) fn blocked(&self) -> BTreeMap<PeerId, Instant> {
+        self.shared.blocked.borrow().clone()
     }
 
     /// Whether this node has ever met a peer, in this start or an earlier one.

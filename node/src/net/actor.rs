@@ -205,10 +205,21 @@ impl Actor {
                 }
                 Output::Queue { peer, queue } => self.swarm.shared().set_queue(peer, queue),
                 Output::Judge(token, verdict) => self.swarm.judge(&token, verdict),
-                Output::Block(peer) => self.swarm.block(peer),
-                Output::Unblock(peer) => _ = self.swarm.discovery().blocked.unblock_peer(peer),
+                Output::Block(peer) => {
+                    self.swarm.block(peer);
+                    self.show_blocked();
+                }
+                Output::Unblock(peer) => {
+                    self.swarm.discovery().blocked.unblock_peer(peer);
+                    self.show_blocked();
+                }
             }
         }
+    }
+
+    /// Lets the driver see which peers are kept out, and until when.
+    fn show_blocked(&self) {
+        replace(&self.swarm.shared().blocked, self.members.blocked());
     }
 
     /// Takes one command. It is no error if nobody waits for its answer any longer.

@@ -2,7 +2,7 @@
 //! handles and tasks read without asking it.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
@@ -15,6 +15,7 @@ use intellect_protocol::{
 };
 use libp2p::{PeerId, swarm::ConnectionId};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::access::allow_list::AllowList;
 use super::address::Address;
@@ -106,6 +107,8 @@ pub(super) struct Shared {
     pub(super) members: watch::Sender<BTreeSet<Peer>>,
     /// Peers that are not heard any more, as the driver has reported them.
     pub(super) silent: watch::Sender<BTreeSet<Peer>>,
+    /// Peers that are kept out for their faults, and until when.
+    pub(super) blocked: watch::Sender<BTreeMap<Peer, Instant>>,
     /// Where this node listens and is reached.
     pub(super) addresses: watch::Sender<Vec<Address>>,
     /// The ports of this node's sockets, for its next start.
@@ -133,6 +136,7 @@ impl Shared {
             strangers: Strangers::default(),
             members: watch::Sender::default(),
             silent: watch::Sender::default(),
+            blocked: watch::Sender::default(),
             addresses: watch::Sender::default(),
             ports: watch::Sender::default(),
             contacts: watch::Sender::default(),

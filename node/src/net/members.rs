@@ -6,7 +6,7 @@
 //! here: the actor carries out each [`Output`] in order.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -409,6 +409,12 @@ impl Members {
         out
     }
 
+    /// The peers that are kept out, and until when.
+    pub(super) fn blocked(&self) -> BTreeMap<Name, Instant> {
+        let named = |(peer, until): (&PeerId, &Instant)| Some((name::from_libp2p(peer)?, *until));
+        self.blocked.iter().filter_map(named).collect()
+    }
+
     /// Closes all connections to a peer and keeps it out for a while.
     pub(super) fn drop_peer(&mut self, peer: PeerId, why: &str, now: Instant) -> Vec<Output> {
         let mut out = Vec::new();
@@ -562,10 +568,12 @@ mod tests {
         });
         assert_eq!(causes.collect::<Vec<_>>(), ["dropped: a length"]);
         assert!(matches!(out[1], Output::Block(blocked) if blocked == peer), "{out:?}");
+        assert_eq!(members.blocked(), BTreeMap::from([(Name([1; 32]), now + BLOCKED_FOR)]));
         let out = members.fault(peer, "still on its way".into(), Severity::Minor, now);
         assert!(out.is_empty() && members.due(now + BLOCKED_FOR).is_empty());
         let out = members.tick(now + BLOCKED_FOR);
         assert!(matches!(out[..], [Output::Unblock(unblocked)] if unblocked == peer), "{out:?}");
+        assert!(members.blocked().is_empty());
     }
 
     /// A process that has slept reads at once what was sent to it meanwhile.
