@@ -57,6 +57,8 @@ struct Answers {
     welcome: HashSet<PeerId>,
     /// Since when peers have refused and none admits us, and the last reason.
     refused: Option<(Instant, String)>,
+    /// Whether any peer has refused, also one whose word does not count.
+    denied: bool,
 }
 
 impl Admission {
@@ -217,6 +219,7 @@ impl Admission {
                 false
             }
             Outcome::Refused(why) => {
+                self.answers.denied = true;
                 self.answers.welcome.remove(peer);
                 if !self.counts(peer) || self.is_welcome() {
                     return false;
@@ -236,6 +239,12 @@ impl Admission {
     /// Whether an admitted peer admits us. Anybody else could keep a node that all members refuse.
     fn is_welcome(&self) -> bool {
         self.answers.welcome.iter().any(|peer| self.counts(peer))
+    }
+
+    /// Whether peers have refused this node and none that is connected admits it, members or not: what
+    /// people read of it may rest on the word of anybody.
+    pub(crate) fn is_turned_away(&self) -> bool {
+        self.answers.denied && self.answers.welcome.is_empty()
     }
 
     /// A peer has disconnected, which is also the first sign that it no longer admits us. A refusal

@@ -131,8 +131,10 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     let end = now + REFUSED_FOR;
     let mut here = admission(&manifest, Some(named(&manifest, 2)));
     let member = key(3).peer();
+    assert!(!here.is_turned_away());
     assert!(!here.answered(now, &key(9).peer(), refusal("a peer that is not admitted refuses")));
     assert_eq!(here.refused(now + 2 * REFUSED_FOR, false), None);
+    assert!(here.is_turned_away(), "people read of it at once");
     here.enter(member, Some(named(&manifest, 3))).unwrap();
     let used = || refusal("this invite has been used 1 of 1 times");
     assert!(here.answered(now, &member, used()), "the first one is reported at once");
@@ -142,6 +144,7 @@ fn only_refusals_of_admitted_peers_end_a_node_and_one_welcome_is_enough() {
     assert!(text.contains("used 1 of 1"), "{text}");
     welcome(&mut here, now, &key(9).peer());
     assert!(here.refused(end, false).is_some(), "a stranger keeps nobody");
+    assert!(!here.is_turned_away());
     here.enter(key(9).peer(), Some(named(&manifest, 9))).unwrap();
     assert_eq!(here.refused(end, false), None, "it counts from its ticket on");
     here.answered(now, &member, refusal("this peer was revoked"));

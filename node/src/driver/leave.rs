@@ -21,7 +21,7 @@ use intellect_protocol::peer;
 use super::access::is_first;
 use super::finish::Goal;
 use super::{Done, Driver, Ended};
-use crate::access::Admission;
+use crate::access::{Admission, unix_seconds};
 use crate::net::Net;
 use crate::tell::Reason;
 
@@ -70,7 +70,8 @@ impl Driver {
     /// nothing that rests on it, so all other reasons would follow from that one. A lineage about
     /// which a person has to decide comes before all that may pass by itself. The reasons of the
     /// protocol are replaced by closer ones: no peer serves the state that is wanted, or so much of
-    /// it is left, and the ledger does not admit this peer, perhaps since its invite has expired.
+    /// it is left; the ledger does not admit this peer, perhaps since its invite has expired; all
+    /// peers refuse it; this node itself keeps a missing peer out.
     pub(super) fn reason(&self) -> Option<Reason> {
         let (peer, now) = (self.holdings.peer(), self.now());
         if self.buffers.disk_refuses() || self.holdings.awaits_disk(now) {
@@ -98,8 +99,31 @@ impl Driver {
                 None => Reason::Run(Wait::Behind),
             },
             Wait::LeftOut(_) if !is_in() => Reason::NotAdmitted,
-            wait => Reason::Run(wait),
+            Wait::Founders { .. } | Wait::PassedOver if self.is_turned_away() => {
+                Reason::NotAdmitted
+            }
+            wait => match self.kept_out(&wait) {
+                Some((who, until)) => Reason::ShutOut { wait, who, until },
+                None => Reason::Run(wait),
+            },
         })
+    }
+
+    /// Whether all peers that have answered our ticket refuse it. Then nothing shows whether the run has begun.
+    fn is_turned_away(&self) -> bool {
+        self.access.admission.as_ref().is_some_and(Admission::is_turned_away)
+    }
+
+    /// A peer that is missed and that this node itself keeps out, and until when, in Unix seconds. It is
+    /// rounded up, since people read minutes.
+    fn kept_out(&self, wait: &Wait) -> Option<(PeerId, u64)> {
+        let alone = matches!(wait, Wait::Alone { .. });
+        let misses =
+            |who: &PeerId| matches!(wait, Wait::Voters { missing, .. } if missing.contains(who));
+        let mut blocked = self.net.blocked().into_iter();
+        let (who, until) = blocked.find(|(who, _)| alone || misses(who))?;
+        let left = until.into_std().saturating_duration_since(Instant::now());
+        Some((who, unix_seconds() + left.as_secs() + 59))
     }
 
     /// Reports what the run waits for, and gives the picture what no event says, a few times a second.

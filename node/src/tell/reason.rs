@@ -53,6 +53,15 @@ pub(crate) enum Reason {
     /// The disk does not take this node's votes. What it cannot store it must not say, or a restart
     /// could contradict it.
     Disk,
+    /// What the protocol waits for, while this node itself keeps one of the missing peers out.
+    ShutOut {
+        /// What it waits for: the voters that are missing, or any peer.
+        wait: Wait,
+        /// The peer that it keeps out.
+        who: PeerId,
+        /// Until when, in Unix seconds.
+        until: u64,
+    },
     /// The last epoch is reached; peers that are behind may still fetch it.
     Finished,
 }
@@ -63,7 +72,7 @@ impl Reason {
     /// wait of its own.
     pub(crate) fn kind(&self) -> (&'static str, bool) {
         match self {
-            Self::Run(wait) => match wait {
+            Self::Run(wait) | Self::ShutOut { wait, .. } => match wait {
                 Wait::Founders { .. } => ("founders", false),
                 Wait::Alone { goes_on: true, .. } => ("goes-on-alone", false),
                 Wait::Alone { goes_on: false, .. } => ("alone", false),
@@ -106,11 +115,17 @@ impl Reason {
             Self::Run(wait) => match wait {
                 Wait::Founders { here, needed } if here >= needed => "nothing has to be done",
                 Wait::Founders { .. } => "others join with the line that the bootstrap prints",
+                Wait::Alone { goes_on: false, regroups: true, .. } => {
+                    "it goes on without them within a minute, or the run's minority_grace if that is longer, once its work is ready"
+                }
                 Wait::Alone { .. } => {
-                    "start again the nodes that have left; if they run, name an entry point that works with --bootstrap"
+                    "start again the nodes that have left; if they run, name an entry point that works with --bootstrap, or wait ten minutes if they have shut this node out"
                 }
                 Wait::Voters { enough: true, .. } => {
                     "it goes on by itself within a minute, or the run's minority_grace if that is longer, or with the next epoch"
+                }
+                Wait::Voters { regroups: true, .. } => {
+                    "they go on without the others within a minute, or the run's minority_grace if that is longer, once their work is ready"
                 }
                 Wait::Voters { .. } => "start again the nodes that have left",
                 Wait::Behind | Wait::Update => BYTES,
@@ -143,12 +158,17 @@ impl Reason {
             },
             Self::Behind { .. } => BYTES,
             Self::Unserved => "start a node that trained last, or wait for one",
-            Self::NotAdmitted => "members admit whoever has an invite of the organiser: --invite",
+            Self::NotAdmitted => {
+                "members admit whoever has an invite of the organiser that is still good: --invite"
+            }
             Self::Clock { .. } => {
                 "set the clock of this machine if it is wrong; else ask the organiser for another invite"
             }
             Self::Forked { .. } => {
                 "you decide: if it is the run's, start this node again with --follow and that state"
+            }
+            Self::ShutOut { .. } => {
+                "it may come back then; start again the other nodes that have left"
             }
             Self::Disk => "free some disk space, and check the disk if it has room",
             Self::Finished => "Ctrl-C ends it now",
@@ -181,6 +201,11 @@ impl fmt::Display for Reason {
                 number_of(*undone, "epoch"),
                 theirs.hex()
             ),
+            Self::ShutOut { wait, who, until } => {
+                sentence(wait, f)?;
+                let (who, until) = (PeerName::from(*who), utc(*until));
+                write!(f, "; this node keeps peer {} out until {until}, for its fault", who.short())
+            }
             Self::Disk => {
                 f.write_str("waiting: the disk does not take this node's votes or its state, and it sends no vote that it has not kept")
             }
@@ -205,17 +230,21 @@ fn sentence(wait: &Wait, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Wait::Alone { goes_on: true, .. } => f.write_str(
             "alone: no other peer of this run can be reached; what is trained now may be undone when one can",
         ),
+        Wait::Alone { regroups: true, .. } => f.write_str(
+            "alone: no other peer of this run can be reached, and this node waits a while for the others",
+        ),
         Wait::Alone { voters, rule, .. } => write!(
             f,
             "alone: no other peer of this run can be reached, and it takes {} of {} to go on",
             quorum(*rule, *voters),
             number_of(*voters, "voter")
         ),
-        Wait::Voters { missing, all, enough, rule } => {
+        Wait::Voters { missing, all, enough, regroups, rule } => {
             let here = all.saturating_sub(missing.len());
-            let why = match enough {
-                true => "this node first hears from the others, since it was away".to_owned(),
-                false => format!("it takes {} to go on", quorum(*rule, *all)),
+            let why = match (enough, regroups) {
+                (true, _) => "this node first hears from the others, since it was away".to_owned(),
+                (false, true) => "this node waits a while for the others".to_owned(),
+                (false, false) => format!("it takes {} to go on", quorum(*rule, *all)),
             };
             let (voters, is, missing) = (number_of(*all, "voter"), verb(here), without(missing));
             write!(f, "waiting: {here} of {voters} {is} here, and {why}{missing}")
@@ -311,7 +340,7 @@ mod tests {
         let (available, liars) = (QuorumRule::Available, QuorumRule::Byzantine);
         let voters = |missing: u8, all, enough, rule| {
             let missing = (0..missing).map(|name| PeerId([name; 32])).collect();
-            Reason::Run(Wait::Voters { missing, all, enough, rule })
+            Reason::Run(Wait::Voters { missing, all, enough, regroups: false, rule })
         };
         let few = voters(3, 5, false, available).to_string();
         let five = "waiting: 2 of 5 voters are here, and it takes more than half to go on: ";
@@ -323,10 +352,42 @@ mod tests {
         assert!(!voters(0, 5, true, available).to_string().contains("to come"));
         let seven = "waiting: 4 of 7 voters are here, and it takes 5 to go on: ";
         assert!(voters(3, 7, false, liars).to_string().starts_with(seven));
-        let alone = Reason::Run(Wait::Alone { voters: 2, rule: available, goes_on: false });
+        let alone = alone(false);
         assert!(alone.to_string().contains("more than half of 2 voters"));
         assert!(alone.cure().starts_with("start again the nodes"), "{}", alone.cure());
         assert!(!Reason::Run(Wait::PassedOver).cure().contains("  "));
+    }
+
+    /// Of two voters one is here, and does not go on yet.
+    fn alone(regroups: bool) -> Reason {
+        let rule = QuorumRule::Available;
+        Reason::Run(Wait::Alone { voters: 2, rule, goes_on: false, regroups })
+    }
+
+    /// A Regroup needs no majority, so nobody has to come back.
+    #[test]
+    fn survivors_that_will_go_on_do_not_say_that_they_need_a_majority() {
+        let (missing, rule) = ([PeerId([1; 32])].into(), QuorumRule::Available);
+        let few = Wait::Voters { missing, all: 2, enough: false, regroups: true, rule };
+        for reason in [alone(true), Reason::Run(few)] {
+            let said = reason.to_string();
+            assert!(said.contains("this node waits a while for the others"), "{said}");
+            assert!(!said.contains("more than half"), "{said}");
+            assert!(reason.cure().contains("on without"), "{}", reason.cure());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_this_node_keeps_out_is_named_until_when() {
+        let Reason::Run(wait) = alone(true) else { unreachable!() };
+        let (who, until) = (PeerId([7; 32]), 951_782_399);
+        let reason = Reason::ShutOut { wait, who, until };
+        let said = reason.to_string();
+        let short = PeerName::from(who).short().to_owned();
+        let end = format!("keeps peer {short} out until 2000-02-28 23:59 UTC, for its fault");
+        assert!(said.starts_with("alone: ") && said.ends_with(&end), "{said}");
+        assert_eq!(reason.kind(), ("alone", false));
+        assert!(reason.cure().starts_with("it may come back"), "{}", reason.cure());
     }
 
     /// The cure of too few connections is another one than that of a slow device or of a clock.

@@ -3,8 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use intellect_protocol::machine::wait::Wait;
-
 use super::reason::Reason;
 
 /// Other peers may need so long to be found, or to come back, before a report of their absence helps.
@@ -64,7 +62,7 @@ impl Waiting {
         let since = self.now.filter(|(before, was, _)| goes_on(before, *was));
         let since = since.map_or(now, |(_, _, since)| since);
         self.now = Some((name, ordinary, since));
-        let alone = matches!(reason, Reason::Run(Wait::Alone { .. }));
+        let alone = matches!(name, "alone" | "goes-on-alone");
         let soon = since + if alone { ALONE } else { PATIENCE };
         let late = if ordinary { since + ORDINARY } else { soon };
         // A node that begins to go on alone, or whose owner has to decide, is reported at once, though
@@ -96,6 +94,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use intellect_protocol::base::id::Digest;
+    use intellect_protocol::machine::wait::Wait;
     use intellect_protocol::message::QuorumRule;
 
     use super::*;
@@ -107,7 +106,8 @@ mod tests {
     fn a_lone_node_says_so_sooner_and_once_more_when_it_goes_on() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
         let [stuck, goes_on] = [false, true].map(|goes_on| {
-            Reason::Run(Wait::Alone { voters: 2, rule: QuorumRule::Available, goes_on })
+            let (voters, rule, regroups) = (2, QuorumRule::Available, true);
+            Reason::Run(Wait::Alone { voters, rule, goes_on, regroups })
         });
         let mut note = |after, reason| waiting.note(start + after, Some(reason));
         assert_eq!(note(Duration::ZERO, &stuck), NEITHER);
@@ -125,7 +125,7 @@ mod tests {
         for (wait, times) in [
             (Wait::Ring { slowest: None, needed: 1 }, 0),
             (Wait::PassedOver, 0),
-            (Wait::Alone { voters: 1, rule, goes_on: true }, 2),
+            (Wait::Alone { voters: 1, rule, goes_on: true, regroups: true }, 2),
         ] {
             let (mut waiting, reason) = (Waiting::default(), Reason::Run(wait));
             let looks = (0..=124).map(|look| {
@@ -145,6 +145,7 @@ mod tests {
             missing: BTreeSet::new(),
             all: 5,
             enough: false,
+            regroups: true,
             rule: QuorumRule::Available,
         });
         let mut note = |after, reason| waiting.note(start + after, reason);
@@ -165,6 +166,7 @@ mod tests {
             missing: BTreeSet::new(),
             all: 5,
             enough: false,
+            regroups: true,
             rule: QuorumRule::Available,
         });
         let forked = Reason::Forked { first_epoch: 7, undone: 3, theirs: Digest::ZERO };

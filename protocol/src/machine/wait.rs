@@ -24,6 +24,8 @@ pub enum Wait {
         rule: QuorumRule,
         /// Whether this peer is a quorum by itself, and so trains on.
         goes_on: bool,
+        /// R12: whether it goes on later, by a Regroup without the voters that stay away.
+        regroups: bool,
     },
     /// The voters of the open epoch that are here form no quorum, or this peer was away and first
     /// hears from each of them (R20).
@@ -34,12 +36,15 @@ pub enum Wait {
         all: usize,
         /// Whether those that are here form a quorum.
         enough: bool,
+        /// R12: whether they go on later, by a Regroup without the voters that stay away.
+        regroups: bool,
         /// The rule by which voters form a quorum.
         rule: QuorumRule,
     },
     /// R28: a greater head is being fetched.
     Behind,
-    /// R44: others have decided the open epoch, and this peer has not got the decision yet.
+    /// R44: others have decided the open epoch, and this peer has not got the decision yet. Or it is new,
+    /// and others claim an epoch that it does not fetch yet.
     PassedOver,
     /// R13: a Regroup is joined, and these members have not joined it.
     Joins(BTreeSet<PeerId>),

@@ -30,7 +30,8 @@ fn four_of_seven_wait() -> Played {
     assert!(all[..3].iter().all(|host| world.epoch(*host) == epoch));
     assert!(all[..3].iter().all(|host| regroups(&world, *host).is_empty()));
     let missing = all[3..5].iter().map(|host| world.name(*host)).collect();
-    let waits = Wait::Voters { missing, all: 5, enough: false, rule: QuorumRule::Byzantine };
+    let (enough, regroups, rule) = (false, false, QuorumRule::Byzantine);
+    let waits = Wait::Voters { missing, all: 5, enough, regroups, rule };
     assert_eq!(world.wait(all[0]), Some(waits));
     world.start(&all[3..4]);
     reach(&mut world, &all[..4], epoch + 2)?;

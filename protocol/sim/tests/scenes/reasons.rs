@@ -90,3 +90,21 @@ fn a_voter_whose_clock_is_ahead_reads_so() -> Played {
     assert!(reads(&mut world, 0, Obstacle::Clock)?);
     ends_amid(world, &[End::Roster, Accepts, LeftOut])
 }
+
+/// R15: it hears how far the run is, and nobody answers it. So it must not read that the run has not
+/// begun.
+#[test]
+fn a_newcomer_that_gets_no_answer_reads_that_the_others_are_further() -> Played {
+    let (mut world, all) = founded(3, 1, None)?;
+    reach(&mut world, &all, 3)?;
+    world.start(&[3]);
+    world.drop_requests(3);
+    world.play(GRACE_MS)?;
+    assert_eq!(world.wait(3), Some(Wait::PassedOver));
+    world.let_through();
+    let epoch = world.epoch(all[0]);
+    reach(&mut world, &[3], epoch + 2)?;
+    let own = [Trains, Training, LeftOut, PassedOver];
+    let shared = [End::Roster, Accepts, Ring, End::Votes, Update];
+    ends_amid(world, &[&own[..], &shared].concat())
+}

@@ -49,6 +49,10 @@ pub(super) fn wait(facts: Facts<'_>, met: bool) -> Option<Wait> {
 fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
     let (table, now, voters) = (facts.step.table, facts.step.now, facts.voters());
     let needed = facts.validator.peers_min;
+    let mut live = table.live(now);
+    if voters.is_empty() && live.any(|(_, seen)| seen.beat.head.epoch > facts.slot.head.epoch) {
+        return Some(Wait::PassedOver);
+    }
     if voters.is_empty() {
         let here = founders::admitted(facts, table.live_in(facts.series(), now));
         return Some(Wait::Founders { here, needed });
@@ -61,10 +65,13 @@ fn absent(facts: Facts<'_>, met: bool) -> Option<Wait> {
     let waits = !missing.is_empty() && founders::awaits_news(facts);
     let enough = facts.hears_majority();
     let goes_on = enough && !facts.said_goodbye() && !waits;
+    // R12, R19: where no voter is here with its log, its key is enough.
+    let survives = facts.is_any_voter_here() || facts.names_voter(&facts.me.peer);
+    let (all, regroups) = (voters.len(), rule.regroups() && survives);
     if table.live(now).next().is_none() && (needed > 1 || met) {
-        return Some(Wait::Alone { voters: voters.len(), rule, goes_on });
+        return Some(Wait::Alone { voters: all, rule, goes_on, regroups });
     }
-    (!goes_on).then_some(Wait::Voters { missing, all: voters.len(), enough, rule })
+    (!goes_on).then_some(Wait::Voters { missing, all, enough, regroups, rule })
 }
 
 /// What an open attempt waits for: the Accepts, the ring, or the votes that are missing.
