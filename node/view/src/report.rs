@@ -12,7 +12,7 @@ mod mean;
 mod settings;
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fs::File,
     io::{self, Read as _},
     path::{Path, PathBuf},
@@ -155,8 +155,17 @@ pub enum ReportError {
     #[error("the report.json of {} is longer than {} MB: it is not shown", .0.display(), REPORT_BYTES / 1_000_000)]
     Long(PathBuf),
     /// Two reports have the same seed. Their mean would count one run twice.
-    #[error("{} is there twice: its mean with itself would seem certain", .0.display())]
-    Twice(PathBuf),
+    #[error(
+        "{} and {} have the same seed, so their mean would count one run twice: name one of them, or simulate \
+         one anew with another --seed",
+        first.display(), other.display()
+    )]
+    Twice {
+        /// The folder that was named first.
+        first: PathBuf,
+        /// The folder with the same seed.
+        other: PathBuf,
+    },
     /// Two folders hold different runs: the setting that differs.
     #[error(
         "{} is of another run than {}: {key} differs; only the seed may, so make a page of each",
@@ -318,14 +327,15 @@ impl Report {
 /// If two reports have one seed, or differ in something else that is compared.
 pub fn html(reports: &[Report]) -> Result<String, ReportError> {
     if let Some((first, others)) = reports.split_first() {
-        let mut seeds = BTreeSet::from([first.setup.seed]);
+        let mut seeds = BTreeMap::from([(first.setup.seed, first)]);
         for other in others {
-            if !seeds.insert(other.setup.seed) {
-                return Err(ReportError::Twice(other.folder.clone()));
-            }
             if let Some(key) = first.setup.difference(&other.setup) {
                 let (first, other) = (first.folder.clone(), other.folder.clone());
                 return Err(ReportError::Different { first, other, key });
+            }
+            if let Some(first) = seeds.insert(other.setup.seed, other) {
+                let (first, other) = (first.folder.clone(), other.folder.clone());
+                return Err(ReportError::Twice { first, other });
             }
         }
     }

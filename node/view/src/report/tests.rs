@@ -96,7 +96,13 @@ fn different_runs_and_foreign_files_are_refused() {
     );
     changed["manifest"]["ring"] = json!({});
     assert!(html(&[first(), open(&changed).unwrap()]).is_err());
-    assert!(matches!(html(&[first(), first()]), Err(ReportError::Twice(_))));
+    let same = html(&[first(), first()]).unwrap_err().to_string();
+    assert!(same.contains("have the same seed") && same.contains("--seed"), "{same}");
+    // The same seed as well, but what differs is the cause.
+    let mut changed = report(1, &[]);
+    changed["peers"] = json!(4);
+    let error = html(&[first(), open(&changed).unwrap()]).unwrap_err();
+    assert!(matches!(error, ReportError::Different { .. }), "{error}");
     for (key, value, said) in [
         ("peers", json!(4), "the number of peers (3 and 4) differs"),
         ("links", json!("switched"), "the kind of links (loopback and switched) differs"),
