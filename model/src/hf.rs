@@ -29,6 +29,7 @@ pub mod import;
 pub mod input;
 pub mod pth;
 pub mod released;
+pub mod staged;
 pub mod text;
 pub mod tokenizer;
 

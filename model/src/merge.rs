@@ -23,12 +23,10 @@ pub mod plan;
 pub mod recipe;
 pub mod select;
 
-use std::io;
-use std::path::PathBuf;
-
 use thiserror::Error;
 
 use crate::hf::error::ImportError;
+use crate::hf::staged::StagedError;
 
 /// The formula that makes one tensor of several, under mergekit's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +112,7 @@ pub(crate) enum BaseRole {
 }
 
 /// Why a merge was not made; no folder has been left behind, but for what
-/// [`MergeError::Unfinished`] names.
+/// [`StagedError::Unfinished`] names.
 #[derive(Debug, Error)]
 pub enum MergeError {
     /// The recipe is wrong. Its author must change it.
@@ -126,18 +124,7 @@ pub enum MergeError {
     /// The models do not fit together, or cannot be merged.
     #[error("the models cannot be merged:{0}")]
     Problems(plan::MergeProblems),
-    /// The folder contains files, which are not overwritten.
-    #[error("{0} is not empty: nothing is overwritten, name another folder")]
-    NotEmpty(PathBuf),
-    /// Another merge into this folder runs, or was killed.
-    #[error("{0} is there: another merge writes it, or one was killed; remove it in that case")]
-    Unfinished(PathBuf),
-    /// The operating system refuses to create or write a file or folder.
-    #[error("cannot write {path}")]
-    Write {
-        /// Path of the file or folder that cannot be written.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    /// The folder cannot be written, or has files.
+    #[error(transparent)]
+    Write(#[from] StagedError),
 }

@@ -2,19 +2,19 @@
 //!
 //! Everything that can be wrong with the numbers is found before the first file is written. Then
 //! the tensors are written, one converted copy of a tensor in memory at a time, then the index if
-//! there are several files, the other small files, and `config.json` as the last one. A program
-//! that looks into a folder that is not complete finds no configuration and does not load it.
+//! there are several files, and the other small files. The folder gets its name only when it is
+//! complete ([`Staged`]).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use safetensors::{Dtype, SafeTensorError, View};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use super::staged::{Staged, StagedError};
 use super::{CONFIG, INDEX, Precision, RWKV_VOCABULARY, TOKENIZER, WHOLE, config, tokenizer};
 use crate::arch::Arch;
 use crate::config::{Scheme, Source, Vocabulary, Work};
@@ -45,8 +45,8 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// Why a model was not written. The folder may contain some of its files, but not `config.json`,
-/// without which no program loads it.
+/// Why a model was not written. Nothing was left behind, but for what [`StagedError::Unfinished`]
+/// names.
 #[derive(Debug, Error)]
 pub enum ExportError {
     /// The number of parameters does not fit the model.
@@ -65,20 +65,9 @@ pub enum ExportError {
         /// Names of all tensors with such a number.
         tensors: Vec<String>,
     },
-    /// The folder contains files, which are not overwritten.
-    #[error("{0} is not empty: nothing is overwritten, name another folder")]
-    NotEmpty(PathBuf),
-    /// The path is that of a file, not of a folder.
-    #[error("{0} is a file: name a folder")]
-    NoFolder(PathBuf),
-    /// The operating system refuses to create or write a file or folder.
-    #[error("cannot write {path}")]
-    Io {
-        /// Path of the file or folder that is refused.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    /// The folder cannot be written, or has files.
+    #[error(transparent)]
+    Folder(#[from] StagedError),
     /// A file of tensors cannot be written.
     #[error("cannot write {path}")]
     Tensors {
@@ -100,17 +89,18 @@ impl Export<'_> {
     pub fn write(&self, folder: &Path) -> Result<Written, ExportError> {
         let specs = Arch::new(&self.work.model).specs();
         let tensors = self.tensors(&specs)?;
-        open(folder)?;
+        let staged = Staged::begin(folder)?;
         let shards = shards(&tensors, self.shard_bytes, |(_, tensor)| tensor.data_len() as u64);
         let mut files = Vec::new();
         let mut places = Map::new();
         for (index, shard) in shards.iter().enumerate() {
             let file = shard_name(index, shards.len());
             places.extend(shard.iter().map(|(name, _)| ((*name).to_owned(), json!(file))));
-            let path = folder.join(&file);
+            let path = staged.folder.join(&file);
             // Readers ask for the framework that wrote a file; the layout is PyTorch's.
             let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
             safetensors::serialize_to_file(shard.iter().copied(), Some(metadata), &path)
+                .and_then(|()| Ok(fs::File::open(&path)?.sync_all()?))
                 .map_err(|source| ExportError::Tensors { path, source })?;
             files.push(file);
         }
@@ -118,10 +108,10 @@ impl Export<'_> {
         let index = json!({ "metadata": { "total_size": bytes }, "weight_map": places });
         let index = (shards.len() > 1).then(|| (INDEX, text(&index)));
         for (file, bytes) in index.into_iter().chain(self.settings()) {
-            let path = folder.join(file);
-            fs::write(&path, bytes).map_err(|source| ExportError::Io { path, source })?;
+            staged.put(file, &bytes)?;
             files.push(file.to_owned());
         }
+        staged.finish()?;
         Ok(Written { files, bytes })
     }
 
@@ -148,7 +138,7 @@ impl Export<'_> {
         }
     }
 
-    /// The small files. `config.json`, without which no program loads the folder, comes last.
+    /// The small files; `config.json` comes last.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, Cow<'_, [u8]>)> {
         let mut files = vec![("generation_config.json", text(&config::generation(self.work)))];
@@ -213,19 +203,6 @@ impl View for Tensor<'_> {
 
     fn data_len(&self) -> usize {
         self.values.len() * self.precision.bytes()
-    }
-}
-
-/// Creates the folder, or checks that it is empty.
-fn open(folder: &Path) -> Result<(), ExportError> {
-    let io_error = |source| ExportError::Io { path: folder.to_owned(), source };
-    if folder.is_file() {
-        return Err(ExportError::NoFolder(folder.to_owned()));
-    }
-    fs::create_dir_all(folder).map_err(io_error)?;
-    match fs::read_dir(folder).map_err(io_error)?.next() {
-        None => Ok(()),
-        Some(_) => Err(ExportError::NotEmpty(folder.to_owned())),
     }
 }
 

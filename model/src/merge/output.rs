@@ -1,114 +1,22 @@
-//! A folder of a model that is written in pieces, and appears only when it is complete.
+//! The files of a merged model, whose tensors are written in pieces.
 //!
 //! The files of tensors have their full length from the start, and blocks of zeros are left as
 //! holes. [`Staged`] owns the folder, and [`TensorWriter`] its tensors.
-//!
-//! The order is: the folder `OUT.part`, in it the tensors and the small files, each of them
-//! flushed, then the folder's own entries, and last the rename to `OUT`. So after a crash that name
-//! stands for a whole model, or for what was there before: nothing, or an empty folder. What a
-//! killed process leaves behind is `OUT.part`, which the next merge refuses to touch and names.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write as _};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
-use super::MergeError;
 use crate::hf::RWKV_VOCABULARY;
 use crate::hf::error::ImportError;
 use crate::hf::export::{shard_name, shards};
 use crate::hf::input::read_json;
+use crate::hf::staged::{Staged, StagedError, failed};
 use crate::hf::{CONFIG, INDEX, Precision};
-
-/// A folder under another name, `OUT.part`, until it is complete. If it is dropped before, it is
-/// removed.
-#[derive(Debug)]
-pub struct Staged {
-    /// Where the files are written.
-    folder: PathBuf,
-    /// The name that it has in the end.
-    out: PathBuf,
-    /// Whether it has that name, so that nothing is to be removed.
-    complete: bool,
-}
-
-impl Staged {
-    /// Creates the folder beside `out`, which must not exist, or be empty. It has to be beside it,
-    /// since a folder cannot be renamed into another file system.
-    ///
-    /// # Errors
-    /// If `out` has files, another merge has begun there, or the system refuses.
-    pub fn begin(out: &Path) -> Result<Self, MergeError> {
-        if out.is_dir() {
-            if fs::read_dir(out).map_err(failed(out))?.next().is_some() {
-                return Err(MergeError::NotEmpty(out.to_owned()));
-            }
-            // At the end it is replaced. A link or a mount point is not, so it fails here.
-            fs::remove_dir(out).and_then(|()| fs::create_dir(out)).map_err(failed(out))?;
-        } else if out.exists() {
-            let error = io::Error::new(ErrorKind::NotADirectory, "it is a file: name a folder");
-            return Err(failed(out)(error));
-        }
-        let Some(name) = out.file_name() else {
-            return Err(failed(out)(io::Error::new(ErrorKind::InvalidInput, "name a new folder")));
-        };
-        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-        parent.map_or(Ok(()), |parent| fs::create_dir_all(parent).map_err(failed(parent)))?;
-        let mut part = name.to_owned();
-        part.push(".part");
-        let folder = out.with_file_name(part);
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(MergeError::Unfinished(folder))
-            }
-            made => {
-                made.map_err(failed(&folder))?;
-                Ok(Self { folder, out: out.to_owned(), complete: false })
-            }
-        }
-    }
-
-    /// Writes one of the small files of the folder.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<(), MergeError> {
-        let path = self.folder.join(name);
-        let write = || {
-            let mut file = File::create(&path)?;
-            file.write_all(bytes)?;
-            file.sync_all()
-        };
-        write().map_err(failed(&path))
-    }
-
-    /// Gives the folder its name, as it is complete. All its files are on the disk before, so that
-    /// after a power cut the name stands for a whole folder or for none.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub fn finish(mut self) -> Result<(), MergeError> {
-        let rename = || {
-            File::open(&self.folder)?.sync_all()?;
-            fs::rename(&self.folder, &self.out)
-        };
-        rename().map_err(failed(&self.out))?;
-        self.complete = true;
-        Ok(())
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if !self.complete {
-            // What cannot be removed is named by the next merge into the same folder.
-            let _ = fs::remove_dir_all(&self.folder);
-        }
-    }
-}
 
 /// The tensors of a folder, which are written one behind the other.
 pub(super) struct TensorWriter {
@@ -158,7 +66,7 @@ impl TensorWriter {
         tensors: &[Named],
         precision: Precision,
         shard_bytes: u64,
-    ) -> Result<Self, MergeError> {
+    ) -> Result<Self, StagedError> {
         let groups = shards(tensors, shard_bytes, |tensor| tensor.bytes(precision));
         let (mut shards, mut places) = (Vec::new(), Map::new());
         for (index, group) in groups.iter().enumerate() {
@@ -177,7 +85,7 @@ impl TensorWriter {
 
     /// Writes the next numbers, which are all of one tensor. Calls follow the order of the tensors
     /// that [`Self::create`] was given.
-    pub(super) fn write(&mut self, numbers: &[f32]) -> Result<(), MergeError> {
+    pub(super) fn write(&mut self, numbers: &[f32]) -> Result<(), StagedError> {
         let (mut index, mut at) = self.at;
         while at == self.shards[index].end && index + 1 < self.shards.len() {
             index += 1;
@@ -195,7 +103,7 @@ impl TensorWriter {
     }
 
     /// Writes the files of tensors through to the disk, before the folder gets its name.
-    pub(super) fn sync(&self) -> Result<(), MergeError> {
+    pub(super) fn sync(&self) -> Result<(), StagedError> {
         for Shard { path, file, .. } in &self.shards {
             file.sync_all().map_err(failed(path))?;
         }
@@ -213,8 +121,8 @@ impl TensorWriter {
 
 impl Shard {
     /// Creates a file of its full length, and writes its header.
-    fn create(path: PathBuf, tensors: &[Named], precision: Precision) -> Result<Self, MergeError> {
-        let failed = |source| MergeError::Write { path: path.clone(), source };
+    fn create(path: PathBuf, tensors: &[Named], precision: Precision) -> Result<Self, StagedError> {
+        let failed = |source| StagedError::Write { path: path.clone(), source };
         let (dtype, mut end) = (precision.dtype(), 0);
         let infos = tensors.iter().map(|tensor| {
             let begin = end;
@@ -237,11 +145,6 @@ impl Shard {
         file.write_all_at(&front, 0).and_then(|()| file.set_len(end)).map_err(failed)?;
         Ok(Self { path, file, begin, end })
     }
-}
-
-/// The error of a file or folder that cannot be written.
-fn failed(path: &Path) -> impl Fn(io::Error) -> MergeError {
-    move |source| MergeError::Write { path: path.to_owned(), source }
 }
 
 /// The small files that a merge keeps of a folder: its configuration, with the format and number of
@@ -300,35 +203,6 @@ const KEPT_BYTES_MAX: u64 = 256 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_folder_appears_only_when_it_is_complete() {
-        let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().join("deep/out");
-        let staged = Staged::begin(&out).unwrap();
-        staged.put("a", b"b").unwrap();
-        assert!(matches!(Staged::begin(&out), Err(MergeError::Unfinished(_))));
-        drop(staged);
-        assert_eq!(fs::read_dir(folder.path().join("deep")).unwrap().count(), 0);
-        fs::create_dir(&out).unwrap();
-        let staged = Staged::begin(&out).unwrap();
-        staged.put("a", b"b").unwrap();
-        staged.finish().unwrap();
-        assert_eq!(fs::read(out.join("a")).unwrap(), b"b");
-        assert!(matches!(Staged::begin(&out), Err(MergeError::NotEmpty(_))));
-        assert!(Staged::begin(&out.join("a")).is_err());
-    }
-
-    /// At the end it would be too late to find that out.
-    #[test]
-    fn a_link_to_an_empty_folder_is_refused_at_the_begin() {
-        let folder = tempfile::tempdir().unwrap();
-        let (empty, link) = (folder.path().join("empty"), folder.path().join("link"));
-        fs::create_dir(&empty).unwrap();
-        std::os::unix::fs::symlink(&empty, &link).unwrap();
-        assert!(matches!(Staged::begin(&link), Err(MergeError::Write { .. })));
-        assert!(link.is_symlink() && empty.is_dir() && !folder.path().join("link.part").exists());
-    }
 
     #[test]
     fn a_configuration_says_how_many_layers_the_result_has() {

@@ -12,10 +12,11 @@ use thiserror::Error;
 
 use super::MergeError;
 use super::blend::{Chance, NotFinite, Operand, Settings, TensorMerge, blend};
-use super::output::{Named, Staged, TensorWriter};
+use super::output::{Named, TensorWriter};
 use super::recipe::Recipe;
 use crate::hf::Precision;
 use crate::hf::input::{Input, Tensor};
+use crate::hf::staged::Staged;
 use planner::Planner;
 
 /// What is wrong with the models of a merge, as a list of lines. There is at least one.
@@ -224,7 +225,10 @@ impl Target<'_> {
         let found = blend(&merge, &mut |numbers| {
             let over = |over, number: &f32| over | number.is_nan() | (number.abs() > limit);
             overflows |= numbers.iter().fold(false, over);
-            if broken || overflows { Ok(()) } else { writer.write(numbers) }
+            if broken || overflows {
+                return Ok(());
+            }
+            writer.write(numbers).map_err(MergeError::from)
         })?;
         for NotFinite { model, count, first } in &found {
             let part = model.map_or(self.base.as_ref(), |index| self.models.get(index));

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Why a state was not exported. The state is unchanged; the folder may hold a part of the model.
+/// Why a state was not exported. The state is unchanged, and no part of a model is left behind.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
     /// There is no such state in the folder.

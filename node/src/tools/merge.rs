@@ -11,11 +11,13 @@ use std::{
     path::Path,
 };
 
-use intellect_model::merge::{
-    MergeError,
-    output::Staged,
-    plan::Plan,
-    recipe::{Recipe, TEXT_BYTES_MAX},
+use intellect_model::{
+    hf::staged::{Staged, StagedError},
+    merge::{
+        MergeError,
+        plan::Plan,
+        recipe::{Recipe, TEXT_BYTES_MAX},
+    },
 };
 
 use crate::{
@@ -37,9 +39,12 @@ pub(crate) enum MergeCommandError {
     /// One of its models cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenModelError),
-    /// The recipe is wrong, the models do not fit together, or the folder cannot be written.
+    /// The recipe is wrong, the models do not fit together, or a tensor cannot be written.
     #[error(transparent)]
     Merge(#[from] MergeError),
+    /// The folder cannot be written, or has files.
+    #[error(transparent)]
+    Write(#[from] StagedError),
     /// Standard output is closed, or its disk is full. The merged model is there.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),

@@ -15,6 +15,7 @@ use crate::{
     cli::report::ReportArgs,
     figures::number_of,
     os::{PathError, cannot},
+    store,
 };
 
 /// Why there is no page of these folders.
@@ -39,10 +40,21 @@ pub(crate) fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<(), ReportEr
     Ok(())
 }
 
-/// Writes the page of these folders into a file.
+/// Writes the page of these folders into a file, which has a page as a whole or the one before. A
+/// link or a device is written through.
 pub(crate) fn write(folders: &[PathBuf], html: &Path) -> Result<(), ReportError> {
     let open = |folder: &PathBuf| Report::open(folder);
     let reports = folders.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let page = report::html(&reports)?;
-    Ok(fs::write(html, page).map_err(cannot("write", html))?)
+    let part = html.with_added_extension("part");
+    let written = if fs::symlink_metadata(html).is_ok_and(|found| !found.is_file()) {
+        fs::write(html, page)
+    } else {
+        store::write_by(&part, html, page.as_bytes())
+    };
+    written.map_err(|error| {
+        // It has this name only while it is not whole.
+        let _ = fs::remove_file(&part);
+        cannot("write", html)(error).into()
+    })
 }

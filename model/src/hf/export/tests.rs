@@ -222,7 +222,7 @@ fn a_folder_in_use_and_another_model_s_parameters_are_refused() {
     let short = write(&theta[1..]);
     assert!(matches!(short, Err(ExportError::Length { found, .. }) if found + 1 == theta.len()));
     fs::write(folder.path().join("mine"), "").unwrap();
-    assert!(matches!(write(&theta), Err(ExportError::NotEmpty(_))));
+    assert!(matches!(write(&theta), Err(ExportError::Folder(StagedError::NotEmpty(_)))));
     fs::remove_file(folder.path().join("mine")).unwrap();
     write(&theta).unwrap();
 }
