@@ -34,12 +34,13 @@ use std::path::PathBuf;
 pub use self::entropy::Entropies;
 pub use self::error::DataError;
 
-use crate::config::{Source, Vocabulary, Work};
+use crate::config::{Source, Vocabulary, Width, Work};
 use draw::Draw;
 use mix::Mix;
 use split::Split;
 use synthetic::Markov;
 use text::Text;
+use tokens::header::HEADER_BYTES;
 use tokens::{Requirements, Tokens};
 
 /// An open source of tokens, whose files were checked.
@@ -106,6 +107,29 @@ impl Dataset {
             }
         };
         Ok(Self { kind, context })
+    }
+
+    /// How many tokens the files of `work` have to train on, by its manifest alone; `None` for a
+    /// synthetic source, which never ends.
+    ///
+    /// # Errors
+    /// [`DataError::TooSmall`], as [`Self::open`] gives it, with the file's name in the manifest.
+    pub fn train_tokens(work: &Work) -> Result<Option<u64>, DataError> {
+        let (data, mut trained) = (&work.data, None);
+        for (index, file) in data.source.files().iter().enumerate() {
+            let name = data.hints.names.get(index).map_or("the run's file", String::as_str);
+            let (whole, unit) = match data.vocabulary() {
+                None => (file.bytes, "bytes"),
+                Some(vocabulary) => {
+                    let bytes = file.bytes.saturating_sub(HEADER_BYTES as u64);
+                    (bytes / Width::of(vocabulary.tokens) as u64, "tokens")
+                }
+            };
+            let split =
+                Split::new(name.as_ref(), whole, unit, data.held_out, work.model.context)?;
+            trained = Some(trained.unwrap_or(0) + split.training);
+        }
+        Ok(trained)
     }
 
     /// Returns the given rows of one step of a stream. The rows of a step may be asked for in any

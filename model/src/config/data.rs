@@ -12,7 +12,7 @@ use intellect_table::{Error, Fields, Keys, List, Named, Table, table};
 use super::digest::{DIGEST, digest_of, hex};
 use super::hints::{Hints, NAME, URL};
 use super::train::TOKENS_MAX;
-use super::vocabulary::{Scheme, Vocabulary, Width};
+use super::vocabulary::{Scheme, Vocabulary};
 
 table! {
     /// The table as it is written: every key of every source.
@@ -127,21 +127,6 @@ impl Data {
             Source::Synthetic { .. } | Source::Text(_) => None,
             Source::Tokens { vocabulary, .. } | Source::Mix { vocabulary, .. } => Some(vocabulary),
         }
-    }
-
-    /// About how many tokens are trained on; `None` where their number has no bound.
-    #[must_use]
-    pub fn train_tokens(&self) -> Option<u64> {
-        let width = |vocabulary: &Vocabulary| Width::of(vocabulary.tokens) as u64;
-        let all = match &self.source {
-            Source::Synthetic { .. } => return None,
-            Source::Text(file) => file.bytes,
-            Source::Tokens { file, vocabulary } => file.bytes / width(vocabulary),
-            Source::Mix { vocabulary, components, .. } => {
-                components.iter().map(|part| part.file.bytes).sum::<u64>() / width(vocabulary)
-            }
-        };
-        Some((all as f64 * (1.0 - self.held_out)) as u64)
     }
 
     /// Reads the table of a manifest.

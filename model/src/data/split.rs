@@ -18,7 +18,7 @@ pub(super) struct Split {
     /// Length of the whole file, in the unit of its rows.
     whole: u64,
     /// Length of the part before the held-out end.
-    training: u64,
+    pub(super) training: u64,
 }
 
 impl Split {

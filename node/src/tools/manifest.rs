@@ -22,7 +22,7 @@ use std::{
 
 use intellect_model::{
     config::{Hints, Model, Work},
-    data::{DataError, text, tokens},
+    data::{DataError, Dataset, text, tokens},
     hf::error::ImportError,
 };
 use intellect_protocol::{
@@ -299,14 +299,16 @@ fn sets(args: &ManifestNewArgs, key: &str) -> bool {
 fn warn_of_little_data(manifest: &Manifest) -> Option<String> {
     let Manifest { run, work, .. } = manifest;
     let epoch = run.epoch_tokens(work.tokens_per_step())?;
-    let train = work.data.train_tokens().filter(|train| *train < epoch)?;
-    Some(format!(
-        "one epoch of one peer takes {} tokens, and the data has {} to train on: each is seen {} \
-         times in every epoch",
-        count(epoch),
-        count(train),
-        count(epoch.div_ceil(train.max(1)))
-    ))
+    let train = Dataset::train_tokens(work).ok()??;
+    (train < epoch).then(|| {
+        format!(
+            "one epoch of one peer takes {} tokens, and the data has {} to train on: each is seen {} \
+             times in every epoch",
+            count(epoch),
+            count(train),
+            count(epoch.div_ceil(train.max(1)))
+        )
+    })
 }
 
 /// A note if every peer has to get the files by itself.
@@ -348,6 +350,8 @@ fn new_manifest(args: &ManifestNewArgs, begin: &Begin) -> Result<Manifest, Offli
     }
     let manifest = draft.sign(&organiser.keypair())?;
     begin.weights().map_or(Ok(()), |weights| weights.fits(&manifest.work.model))?;
+    // No node could join a run whose files have no room for a row.
+    Dataset::train_tokens(&manifest.work)?;
     Ok(manifest)
 }
 

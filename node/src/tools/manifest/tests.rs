@@ -76,7 +76,9 @@ fn a_preset_takes_the_vocabulary_of_larger_data() {
     let folder = Folder::with_keys();
     folder.token_file("a.tokens", 97);
     let data = folder.path("a.tokens");
-    let made = folder.new_manifest(&["--preset", "finch-1m", "--data", &data]).unwrap();
+    let share = "data.held_out=0.2";
+    let line = ["--preset", "finch-1m", "--data", &data, "--set", share];
+    let made = folder.new_manifest(&line).unwrap();
     assert!(made.contains("vocabulary 257"), "{made}");
     let line = ["--preset", "finch-1m", "--data", &data, "--set", "model.vocab=256"];
     let said = Folder::with_keys().new_manifest(&line).unwrap_err().to_string();
@@ -94,6 +96,19 @@ fn data_that_is_short_for_an_epoch_is_warned_of() {
     let made =
         Folder::with_keys().new_manifest(&["--data", &data, "--set", "epoch.amount=3"]).unwrap();
     assert!(!made.contains("warning"), "{made}");
+}
+
+/// A node refuses it in the same words.
+#[test]
+fn data_without_room_for_a_row_makes_no_manifest() {
+    let folder = Folder::with_keys();
+    let data = folder.file("tiny.txt", "abc");
+    let said = folder.new_manifest(&["--data", &data]).unwrap_err().to_string();
+    has(&said, &["tiny.txt is too small: its training part has 3 bytes, one row needs 65"]);
+    assert!(!Path::new(&folder.path("run.toml")).exists());
+    let data = folder.file("short.txt", "x".repeat(100));
+    let said = folder.new_manifest(&["--data", &data]).unwrap_err().to_string();
+    has(&said, &["its held-out part has 10 bytes"]);
 }
 
 /// Defaults would silently undo what the model has learnt.
