@@ -84,22 +84,19 @@ pub(crate) async fn manifest(
     Ok((manifest, reached))
 }
 
-/// The manifest of the run that entry points offer, for a program that has no folder for one.
-/// It asks once and does not wait for an entry point that is starting.
+/// The manifest of the run that entry points offer, and which one does, for a program that has no
+/// folder for one. It asks once and does not wait for an entry point that is starting.
 pub(crate) async fn from_network(
     net: &Net,
     prefix: Option<&RunPrefix>,
     console: &Console,
-) -> Result<Manifest, EnterError> {
-    let found = offered(net, prefix, Duration::ZERO, console).await?;
-    let (manifest, from) = pick(found, prefix)?;
-    report(&manifest, from, console);
-    Ok(manifest)
+) -> Result<(Manifest, String), EnterError> {
+    pick(offered(net, prefix, Duration::ZERO, console).await?, prefix)
 }
 
 /// Reports the chosen run, with the key that signed it: a person compares it with what the
 /// organiser said.
-fn report(manifest: &Manifest, from: String, console: &Console) {
+pub(crate) fn report(manifest: &Manifest, from: String, console: &Console) {
     let Manifest { run, work, id, .. } = manifest;
     let signed = &run.organiser.hex()[..8];
     console.say(&format!("run {id} \"{}\", signed by {signed}", run.name));

@@ -64,7 +64,7 @@ pub(crate) enum WatchError {
     Usage(#[from] LocalError),
     #[error(transparent)]
     Page(#[from] PageError),
-    /// The folder of `--to` cannot be written.
+    /// The folder of `--to` cannot be written, or has files of somebody else.
     #[error(transparent)]
     Folder(#[from] PathError),
     #[error(transparent)]
@@ -72,6 +72,16 @@ pub(crate) enum WatchError {
     /// Nobody offers the run that is meant. Or several runs are offered, and none was chosen.
     #[error(transparent)]
     Run(#[from] EnterError),
+    /// The folder of `--to` has another run, which would be lost.
+    #[error(
+        "--to: the folder shows run {shown:.8}, and the run that is offered is {run}: name another folder, or the \
+         run with --run"
+    )]
+    AnotherRun {
+        /// The run in the folder, in hex.
+        shown: String,
+        run: RunId,
+    },
     /// Nobody may look at the run without an invite.
     #[error(
         "run {0} takes invited peers only, and shows itself to nobody else: ask its organiser for an invite, and give \
@@ -165,7 +175,7 @@ async fn show(
             }
         });
     }
-    let earlier = path.as_deref().map(|events| (events, &seen));
+    let earlier = folder.as_ref().map(|folder| (folder, &seen));
     let ended = tokio::select! {
         ended = follow(target, &key, earlier, console.clone()) => ended,
         () = interrupts.next() => Ok(()),
@@ -204,11 +214,11 @@ async fn write(folder: Option<&Folder>, console: &Console, seen: &Seen) {
 }
 
 /// Finds the run and its members, and reports what they prove and say, until an error.
-/// The picture begins with what an `earlier` start has written to this file, and goes on from there.
+/// The picture begins with what an `earlier` start has written to this folder, and goes on from there.
 async fn follow(
     target: Target,
     key: &Identity,
-    earlier: Option<(&Path, &Seen)>,
+    earlier: Option<(&Folder, &Seen)>,
     mut console: Console,
 ) -> Result<(), WatchError> {
     let config =
@@ -216,10 +226,17 @@ async fn follow(
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
     let net = net::start(config, stop)?;
-    let manifest = choose::from_network(&net, target.prefix.as_ref(), &console).await?;
-    console.set_run(manifest.id);
-    let reported = earlier.and_then(|(events, seen)| {
-        console.recall(events);
+    let (manifest, from) = choose::from_network(&net, target.prefix.as_ref(), &console).await?;
+    let run = manifest.id;
+    if let Some(shown) = earlier.and_then(|(folder, _)| folder.run())
+        && shown != run.hex()
+    {
+        return Err(WatchError::AnotherRun { shown: shown.to_owned(), run });
+    }
+    choose::report(&manifest, from, &console);
+    console.set_run(run);
+    let reported = earlier.and_then(|(folder, seen)| {
+        console.recall(&folder.events());
         console.publish(seen);
         seen.committed()
     });

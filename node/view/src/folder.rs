@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{page, picture::Picture, stage::Seen};
+use crate::{page, picture::Picture, record::Text, stage::Seen};
 
 /// A folder that has the page, and what it shows.
 #[derive(Debug)]
@@ -21,15 +21,22 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder, if it is not there, and writes the page into it.
+    /// Makes the folder, if it is not there, and writes the page into it. Its status comes first: by
+    /// that the next start knows the folder.
     ///
     /// # Errors
-    /// If the folder or a file cannot be made.
+    /// If the folder or a file cannot be made, or the folder has files and no status of a run.
     pub fn open(path: &Path) -> io::Result<Self> {
         fs::create_dir_all(path)?;
         let status = fs::File::open(path.join("status.json")).ok();
         let earlier = status.and_then(|file| serde_json::from_reader(bounded(file)).ok());
+        if earlier.is_none() && fs::read_dir(path)?.next().is_some() {
+            return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, NOT_EMPTY));
+        }
         let folder = Self { path: path.to_owned(), earlier };
+        if folder.earlier.is_none() {
+            folder.replace("status.json", &page::status_of(&Picture::default())?)?;
+        }
         for (name, _, text) in page::ASSETS {
             let (name, text) = match name {
                 "/" => ("index.html", text.replacen("<html", "<html data-still", 1)),
@@ -46,9 +53,15 @@ impl Folder {
         self.path.join("events.jsonl")
     }
 
+    /// The RunId in hex of the run that an earlier program has shown here.
+    #[must_use]
+    pub fn run(&self) -> Option<&str> {
+        self.earlier.as_ref()?.run.id.as_ref().map(Text::as_str)
+    }
+
     /// Writes what the page would show now: `status.json`, then `history.json`. A reader may see
     /// the two from different moments, never a part of one. What an earlier program has left stays
-    /// until there is as much of its run, or another run.
+    /// until there is as much of its run. The caller keeps another run away, by [`Self::run`].
     ///
     /// # Errors
     /// If a file cannot be written; then the one before stays.
@@ -76,11 +89,14 @@ fn bounded(file: fs::File) -> impl io::Read {
     io::BufReader::new(io::Read::take(file, STATUS_BYTES_MAX))
 }
 
-/// Whether a picture has no run yet, or fewer epochs of the same run.
+/// Whether a picture has no run yet, or fewer epochs of it.
 fn has_less(picture: &Picture, earlier: &Picture) -> bool {
-    let is_same = picture.run.id == earlier.run.id;
-    picture.run.id.is_none() || (is_same && picture.head.epoch < earlier.head.epoch)
+    picture.run.id.is_none() || picture.head.epoch < earlier.head.epoch
 }
+
+/// What is said of a folder that somebody else may need.
+const NOT_EMPTY: &str =
+    "it is not empty, and no earlier `watch --to` has written it: nothing is overwritten, name another folder";
 
 /// Rows of the past in the folder: more than a chart has columns of pixels.
 const POINTS: usize = 2_000;
@@ -138,7 +154,21 @@ mod tests {
             let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
             status["head"]["epoch"].as_u64().unwrap()
         };
-        let starts = [("r", 0), ("r", 3), ("r", 0), ("r", 2), ("r", 4), ("s", 1)];
-        assert_eq!(starts.map(|(run, epochs)| show(run, epochs)), [0, 3, 3, 3, 4, 1]);
+        let starts = [0, 3, 0, 2, 4];
+        assert_eq!(starts.map(|epochs| show("r", epochs)), [0, 3, 3, 3, 4]);
+        assert_eq!(Folder::open(top.path()).unwrap().run(), Some("r"));
+    }
+
+    #[test]
+    fn a_folder_of_somebody_else_is_refused_and_one_that_failed_early_is_not() {
+        let top = tempfile::tempdir().unwrap();
+        for _ in ["a first start that ends before the run is known", "the next one"] {
+            assert_eq!(Folder::open(top.path()).unwrap().run(), None);
+        }
+        fs::remove_file(top.path().join("status.json")).unwrap();
+        fs::write(top.path().join("index.html"), "mine").unwrap();
+        let said = Folder::open(top.path()).unwrap_err().to_string();
+        assert!(said.contains("it is not empty") && said.contains("another folder"), "{said}");
+        assert_eq!(fs::read_to_string(top.path().join("index.html")).unwrap(), "mine");
     }
 }
