@@ -12,7 +12,10 @@ use intellect_model::Device;
 
 use super::check::{Check, Grade, at_least};
 use crate::{
-    enter::needs::{self, Needs},
+    enter::{
+        machine::Free,
+        needs::{self, Needs},
+    },
     figures,
     manifest::Manifest,
     net::exam::RatesError,
@@ -30,19 +33,20 @@ pub(super) fn parse(file: &[u8]) -> Option<Manifest> {
 }
 
 /// Whether this machine has the memory and the disk of each run. What is needed is computed for the
-/// device of `--device auto` and the smallest batch, so bad means that no smaller batch helps. What
-/// the system does not say is taken for enough.
+/// device of `--device auto` and the micro-batch that a node would take here, so bad means that no
+/// smaller one helps. What the system does not say is taken for enough.
 pub(super) fn needs(runs: &[Manifest], folder: &Path) -> Vec<Check> {
     if runs.is_empty() {
         let found = "no entry point hands out a manifest without being told which";
         return vec![Check::not_tried("run", found)];
     }
     let device = Device::Auto.resolve().unwrap_or(Device::Cpu);
+    let free = Free { host: os::memory_available_bytes(), gpu: device.free_bytes().ok().flatten() };
     let check = |manifest: &Manifest| {
-        // With less memory a node takes fewer sequences at a time, at the least one.
-        let needs = Needs::of(&manifest.run, &manifest.work, 1, device);
+        let micro_batch = free.micro_batch(manifest, device);
+        let needs = Needs::of(&manifest.run, &manifest.work, micro_batch, device);
         let short = |need: u64, free: Option<u64>| free.is_some_and(|free| free < need);
-        let memory = short(needs.memory, os::memory_available_bytes());
+        let memory = short(needs.memory, free.host);
         let disk = short(needs.disk, os::disk_available_bytes(folder));
         let verdict = if memory || disk { Grade::Bad } else { Grade::Ok };
         let found = format!(

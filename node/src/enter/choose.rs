@@ -102,8 +102,8 @@ pub(crate) fn report(manifest: &Manifest, from: String, console: &Console) {
     console.say(&format!("run {id} \"{}\", signed by {signed}", run.name));
     let (name, organiser) = (run.name.clone(), Hex::from(run.organiser));
     let stop_tokens = (run.stop_tokens > 0).then_some(run.stop_tokens);
-    // Of a machine that joins nothing is known: the least that any needs without a GPU.
-    let needs = Needs::of(run, work, 1, Device::Cpu);
+    // Of a machine that joins nothing is known: what most take, as `manifest new` says it.
+    let needs = Needs::of(run, work, work.train.batch, Device::Cpu);
     let event = events::Event::Manifest {
         name,
         organiser,

@@ -33,7 +33,7 @@ impl Machine {
     /// In this order: the device cannot be used; `--micro-batch` is above the batch; the GPU, the
     /// memory, then the disk has too little. Nothing of the run was created yet.
     ///
-    /// Without `--micro-batch` it takes the batch, halved until it fits. What the folder has
+    /// Without `--micro-batch` it takes what fits, by [`Free::micro_batch`]. What the folder has
     /// already counts as free disk.
     pub(super) fn check(
         local: &Local,
@@ -51,18 +51,9 @@ impl Machine {
         {
             return Err(EnterError::MicroBatch { wanted, batch: work.train.batch });
         }
-        let needs = |micro_batch| Needs::of(&manifest.run, work, micro_batch, device);
-        let fits = |micro_batch| {
-            let on_gpu = |free| train::fits_gpu(work, micro_batch, free);
-            free.gpu.is_none_or(on_gpu) && free.holds(&needs(micro_batch))
-        };
-        let micro_batch = match (local.micro_batch, device) {
-            (Some(wanted), _) => wanted.into(),
-            // The driver of such a GPU does not report its memory.
-            (None, Device::Gpu(_)) => 1,
-            (None, _) => train::micro_batch(work, fits).unwrap_or(1),
-        };
-        let Needs { memory, gpu, disk } = needs(micro_batch);
+        let fitting = || free.micro_batch(manifest, device);
+        let micro_batch = local.micro_batch.map_or_else(fitting, Into::into);
+        let Needs { memory, gpu, disk } = Needs::of(&manifest.run, work, micro_batch, device);
         let disk = disk.saturating_add(folder_bytes(local, manifest));
         let on_gpu = gpu.map(|gpu| format!(", {} of {device}", figures::bytes(gpu)));
         console.say(&format!(
@@ -113,14 +104,31 @@ fn slow_rate(local: &Local, manifest: &Manifest) -> Option<String> {
 const SLOW_SECONDS: u64 = 60;
 
 /// Free bytes of memory, where the system reports them.
-struct Free {
+pub(crate) struct Free {
     /// Free memory of the machine, or of the control group if that is less.
-    host: Option<u64>,
+    pub(crate) host: Option<u64>,
     /// Free memory of the GPU; `None` for a CPU, or where the driver does not say.
-    gpu: Option<u64>,
+    pub(crate) gpu: Option<u64>,
 }
 
 impl Free {
+    /// How many sequences a node takes at a time unless it is told: the batch, halved until it
+    /// fits; 1 if nothing does.
+    pub(crate) fn micro_batch(&self, manifest: &Manifest, device: Device) -> usize {
+        let Manifest { run, work, .. } = manifest;
+        let fits = |micro_batch| {
+            let on_gpu = |free| train::fits_gpu(work, micro_batch, free);
+            self.gpu.is_none_or(on_gpu) && self.holds(&Needs::of(run, work, micro_batch, device))
+        };
+        match device {
+            // The driver of such a GPU does not report its memory.
+            Device::Gpu(_) => 1,
+            Device::Auto | Device::Cpu | Device::Cuda(_) => {
+                train::micro_batch(work, fits).unwrap_or(1)
+            }
+        }
+    }
+
     /// Whether nothing that is needed is known to be missing.
     fn holds(&self, needs: &Needs) -> bool {
         let gpu = needs.gpu.is_none_or(|gpu| self.gpu.is_none_or(|free| gpu <= free));
@@ -133,4 +141,26 @@ fn folder_bytes(local: &Local, manifest: &Manifest) -> u64 {
     let all = fetched_bytes(&manifest.work);
     let fetches = local.options.data.is_empty() && all <= local.fetch_data;
     if fetches { all } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use intellect_model::config::Work;
+    use intellect_protocol::manifest::Run;
+
+    use super::*;
+    use crate::{identity::Identity, manifest::Draft};
+
+    #[test]
+    fn less_memory_takes_fewer_sequences_at_a_time_and_at_least_one() {
+        let key = Identity::simulated(1, 0);
+        let draft = Draft::new(&Run::new(key.peer(), 1), &Work::synthetic()).unwrap();
+        let manifest = draft.sign(&key.keypair()).unwrap();
+        let batch = manifest.work.train.batch;
+        let taken = |host| Free { host, gpu: None }.micro_batch(&manifest, Device::Cpu);
+        let whole = Needs::of(&manifest.run, &manifest.work, batch, Device::Cpu).memory;
+        assert_eq!([taken(None), taken(Some(whole)), taken(Some(1))], [batch, batch, 1]);
+        assert!(taken(Some(whole - 1)) < batch);
+        assert_eq!(Free { host: None, gpu: None }.micro_batch(&manifest, Device::Gpu(None)), 1);
+    }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) stop_tokens: Option<u64>,
     /// Tokens of one inner step of a peer.
     pub(crate) step_tokens: Option<u64>,
-    /// Bytes of memory that a node takes, where a CPU trains one sequence at a time.
+    /// Bytes of memory that a node takes, where a CPU trains all sequences of a step at a time.
     pub(crate) memory_bytes: Option<u64>,
     /// Bytes of disk that a node takes, with the data that it fetches.
     pub(crate) disk_bytes: Option<u64>,
