@@ -94,7 +94,7 @@ pub(crate) struct Front {
     /// The header, and the digest of each piece.
     pub(crate) table: Table,
     /// For errors only: the file is open.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The open file, at the first piece.
     file: BufReader<File>,
 }

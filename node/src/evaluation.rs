@@ -14,6 +14,7 @@ use std::{
 
 use intellect_model::{
     Device, arch,
+    config::Work,
     data::{DataError, Dataset, Entropies},
     eval::{self, EvalError, Evaluation},
     genesis,
@@ -52,16 +53,14 @@ pub(crate) enum EvaluationError {
     Eval(#[from] EvalError),
 }
 
-/// The model of a run, with the state of the checkpoint at `path`.
+/// The model of a run, with these parameters.
 pub(crate) fn loaded(
-    manifest: &Manifest,
-    path: &Path,
+    work: &Work,
+    theta: &[f32],
     device: Device,
 ) -> Result<Box<dyn Model>, EvaluationError> {
-    // First, since the run's node may remove it.
-    let front = Front::of(path, manifest)?;
-    let mut model = intellect_model::model(&manifest.work, device)?;
-    model.load(&front.whole(|_| {})?.theta)?;
+    let mut model = intellect_model::model(work, device)?;
+    model.load(theta)?;
     Ok(model)
 }
 

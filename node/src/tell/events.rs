@@ -147,7 +147,7 @@ pub(crate) enum Event {
         stop_tokens: Option<u64>,
         /// Tokens of one inner step of a peer.
         step_tokens: u64,
-        /// Bytes of memory that a node takes, where a CPU trains one sequence at a time.
+        /// Bytes of memory that a node takes, where a CPU trains all sequences of a step at a time.
         memory_bytes: u64,
         /// Bytes of disk that a node takes, with the data that it fetches.
         disk_bytes: u64,

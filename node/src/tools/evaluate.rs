@@ -30,12 +30,11 @@ use intellect_model::{
 };
 
 use crate::{
-    checkpoint::CheckpointError,
     cli::eval::EvalArgs,
     config::{self, LocalError},
     evaluation::EvaluationError,
     figures::count,
-    tools::stored::{self, StoredError},
+    tools::stored::{self, Found, StoredError},
 };
 use subject::{Candidate, Subject};
 pub(crate) use tasks::TasksError;
@@ -91,7 +90,7 @@ macro_rules! from {
     )*};
 }
 
-from!(CheckpointError, DataError, TrainError, EvalError);
+from!(DataError, TrainError, EvalError);
 
 /// Measures what was typed, and prints what was found.
 ///
@@ -131,9 +130,10 @@ fn on_held_out(
     device: Device,
     out: &mut dyn Write,
 ) -> Result<(), EvaluateError> {
-    let Candidate::State { path, manifest, .. } = &origin else {
+    let Candidate::State(found) = &origin else {
         return Err(EvaluateError::NothingToMeasure);
     };
+    let Found { path, manifest, .. } = &**found;
     // All but the bits per byte is measured without a tokenizer. But a tokenizer that was named has
     // to be right, which is checked before the rest, which takes long.
     let tokenizer = match stored::tokenizer(&args.checkpoint, path, manifest) {

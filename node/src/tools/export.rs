@@ -12,7 +12,7 @@ use intellect_model::hf::{
 };
 
 use crate::{
-    checkpoint::{CheckpointError, Front},
+    checkpoint::Front,
     cli::{ExportArgs, NumberFormat},
     figures::bytes,
     tools::{
@@ -24,12 +24,9 @@ use crate::{
 /// Why a state was not exported. The state is unchanged, and no part of a model is left behind.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExportError {
-    /// There is no such state in the folder.
+    /// There is no such state in the folder, or it cannot be read.
     #[error(transparent)]
     Find(#[from] StoredError),
-    /// The state is there, and cannot be read.
-    #[error(transparent)]
-    Read(#[from] CheckpointError),
     /// The folder cannot be written.
     #[error(transparent)]
     Write(#[from] export::ExportError),
@@ -44,18 +41,17 @@ pub(crate) enum ExportError {
 /// takes long. One that is merely missing is a line at the end. All parameters are in memory at
 /// once, 4 bytes each.
 pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), ExportError> {
-    let (path, manifest) = stored::find(&args.state)?;
+    let found = stored::find(&args.state)?;
+    let manifest = found.manifest.clone();
     let work = &manifest.work;
-    let front = Front::of(&path, &manifest)?;
-    let (epoch, state) = (front.table.header().epoch, front.table.state());
-    let tokenizer = stored::checked_tokenizer(args.tokenizer.as_deref(), &path, &manifest);
+    let tokenizer = stored::checked_tokenizer(args.tokenizer.as_deref(), &found.path, &manifest);
     let (tokenizer, missing) = match tokenizer {
         Ok(file) => (file, None),
         Err(error) if args.tokenizer.is_some() => return Err(StoredError::from(error).into()),
         // A model can be used without a tokenizer.
         Err(error) => (None, Some(format!("lacks    a tokenizer: {}", stored::remedied(&error)))),
     };
-    let theta = announced("reading the parameters", || front.theta())?;
+    let (table, theta) = announced("reading the parameters", || found.read(Front::theta))?;
     let precision = match args.format {
         NumberFormat::F32 => Precision::F32,
         NumberFormat::Bf16 => Precision::Bf16,
@@ -65,7 +61,7 @@ pub(crate) fn export(args: &ExportArgs, out: &mut dyn Write) -> Result<(), Expor
     let written = announced("writing the model", || export.write(&args.to))?;
     let lines = [
         format!("run      {} ({})", manifest.id, manifest.run.name),
-        format!("state    {} of epoch {epoch}", state.hex()),
+        format!("state    {} of epoch {}", table.state().hex(), table.header().epoch),
         format!("weights  {}", stored::weights(&theta)?),
         format!(
             "wrote    {} in {} as {}: {}",

@@ -32,7 +32,6 @@ use intellect_protocol::{
 };
 
 use crate::{
-    checkpoint::CheckpointError,
     cli::manifest::{ManifestCommand, ManifestNewArgs},
     config::{self, LocalError},
     figures::count,
@@ -109,12 +108,9 @@ pub(crate) enum OfflineError {
     /// weights.
     #[error("the model has the sizes of its weights: in [model] only context may be --set")]
     AnotherModel,
-    /// The folder of `--from-run` has no such run.
+    /// The folder of `--from-run` has no such run, or no state of it can be read.
     #[error(transparent)]
     Before(#[from] StoredError),
-    /// The state of that run cannot be read.
-    #[error(transparent)]
-    State(#[from] CheckpointError),
     /// The old run has committed all its tokens.
     #[error(
         "run {run} is finished: it has its {tokens} tokens; say with --set stop_tokens=… how many \

@@ -19,7 +19,6 @@ use intellect_model::{
 };
 
 use crate::{
-    checkpoint::{CheckpointError, Front},
     cli::StateArgs,
     manifest::Manifest,
     tools::stored::{self, StoredError},
@@ -60,12 +59,9 @@ pub(crate) enum OpenModelError {
     /// The folder has no tensors, or damaged ones.
     #[error(transparent)]
     Folder(#[from] ImportError),
-    /// The checkpoint has no manifest, or the node no state.
+    /// The checkpoint has no manifest or cannot be read, or the node has no state.
     #[error(transparent)]
     Find(#[from] StoredError),
-    /// The checkpoint cannot be read.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
 }
 
 impl OpenModel {
@@ -82,7 +78,7 @@ impl OpenModel {
                 source: ModelSource::Folder(path.to_owned()),
             });
         }
-        let (checkpoint, manifest) = if path.join("runs").is_dir() {
+        let found = if path.join("runs").is_dir() {
             stored::newest(path.to_owned(), None)?
         } else if path.is_file() {
             let checkpoint = Some(path.to_owned());
@@ -90,7 +86,11 @@ impl OpenModel {
         } else {
             return Err(OpenModelError::NoModel(path.to_owned()));
         };
-        let (file, begin) = Front::of(&checkpoint, &manifest)?.checked_theta()?;
+        let manifest = found.manifest.clone();
+        let (_, (checkpoint, (file, begin))) = found.read(|front| {
+            let path = front.path.clone();
+            Ok((path, front.checked_theta()?))
+        })?;
         let specs = Arch::new(&manifest.work.model).specs();
         let input = Input::flat(checkpoint.clone(), file, begin, &specs);
         Ok(Self { input, source: ModelSource::Run { checkpoint, manifest: Box::new(manifest) } })

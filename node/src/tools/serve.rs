@@ -171,7 +171,7 @@ fn served(candidate: &Candidate, sizes: &Work, texts: Texts) -> Result<Served, S
     let begin = tokenizer.bos().and_then(|bos| i32::try_from(bos).ok());
     let mut ends: Vec<i32> = begin.into_iter().collect();
     let (name, chat) = match candidate {
-        Candidate::State { manifest, .. } => (manifest.run.name.clone(), None),
+        Candidate::State(found) => (found.manifest.run.name.clone(), None),
         Candidate::Folder(folder) => {
             ends.extend(text::ends(folder));
             (folder_name(folder), ChatTemplate::open(folder)?)
@@ -193,13 +193,13 @@ fn folder_name(folder: &Path) -> String {
 /// read once.
 fn followed(args: &ServeArgs, candidate: &Candidate) -> Result<Option<StateFolder>, ServeError> {
     match candidate {
-        Candidate::State { path, manifest, .. } if args.live => {
+        Candidate::State(found) if args.live => {
             let state = &args.checkpoint.state;
             let folder = state.data_dir.clone().map_or_else(config::data_dir, Ok)?;
-            let (manifest, served) = ((**manifest).clone(), path.clone());
+            let (manifest, served) = (found.manifest.clone(), found.path.clone());
             Ok(Some(StateFolder { folder, run: state.run.clone(), manifest, served }))
         }
-        Candidate::State { .. } | Candidate::Folder(_) => Ok(None),
+        Candidate::State(_) | Candidate::Folder(_) => Ok(None),
     }
 }
 

@@ -7,7 +7,7 @@
 //! the same state: `--checkpoint` a file, `--data-dir` and `--run` the newest state of a run,
 //! `--manifest` and `--tokenizer` what is beside it otherwise. Nothing is locked, since a node may
 //! be running there. It may remove an old checkpoint at any moment, so a command opens the file
-//! soon, and keeps it open.
+//! soon, and keeps it open ([`Found`]).
 
 use std::{
     fs, io,
@@ -21,14 +21,16 @@ use intellect_model::{
     sample::{self, Ending, SampleError, Sampled, Sampling},
     tokenizer::{EncodeError, File, OpenError, Tokenizer},
 };
-use intellect_protocol::{base::id::RunId, ring::codec};
+use intellect_protocol::{base::id::RunId, history::checkpoint::Table, ring::codec};
 
 use crate::{
+    checkpoint::{CheckpointError, Front},
     cli::{CheckpointArgs, SampleArgs, StateArgs},
     config::{self, LocalError, RunPrefix, options::StoredOptions},
     evaluation::{self, EvaluationError},
+    figures,
     manifest::{LoadError, Manifest},
-    os::{PathError, cannot},
+    os::{PathError, cannot, unless_missing},
     store::{self, genesis},
 };
 
@@ -61,7 +63,15 @@ pub(crate) enum StoredError {
     /// The manifest cannot be used.
     #[error(transparent)]
     Manifest(#[from] LoadError),
-    /// State, model or data cannot be used.
+    /// The checkpoint cannot be used, and no other one of its folder is whole, or none was looked for.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The checkpoint that was typed is damaged, and another one of its folder is not.
+    #[error(
+        "{}; {} is whole: name it with --checkpoint", figures::explain(damage, ": "), whole.display()
+    )]
+    Damaged { damage: CheckpointError, whole: PathBuf },
+    /// Model or data cannot be used.
     #[error(transparent)]
     Evaluation(#[from] EvaluationError),
     /// A parameter is not finite, so the parameters have no digest.
@@ -81,16 +91,69 @@ pub(crate) enum StoredError {
     Output(#[source] io::Error),
 }
 
+/// A checkpoint, and the manifest of its run. It is open, since the run's node may remove it.
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    pub(crate) manifest: Manifest,
+    front: Result<Front, CheckpointError>,
+    /// Whether a person has named it, so that no other one takes its place.
+    typed: bool,
+}
+
+impl Found {
+    /// Opens the checkpoint. That it is damaged is found when it is read.
+    fn open(path: PathBuf, manifest: Manifest, typed: bool) -> Self {
+        let front = Front::of(&path, &manifest);
+        Self { path, manifest, front, typed }
+    }
+
+    /// What `read` takes from the checkpoint, with its table. Where it is damaged, the newest one of
+    /// its folder that is whole takes its place, and standard error says so.
+    ///
+    /// # Errors
+    /// [`StoredError::Damaged`] names that one where a person has named another.
+    pub(crate) fn read<T>(
+        self,
+        read: impl Fn(Front) -> Result<T, CheckpointError>,
+    ) -> Result<(Table, T), StoredError> {
+        let Self { path, manifest, front, typed } = self;
+        let whole = |front: Front| {
+            let table = front.table.clone();
+            read(front).map(|value| (table, value))
+        };
+        let damage = match front.and_then(&whole) {
+            Err(damage) if damage.is_damage() => damage,
+            done => return Ok(done?),
+        };
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let other = checkpoints(folder).unwrap_or_default().into_iter().find_map(|other| {
+            let done = Front::of(&other, &manifest).and_then(&whole).ok()?;
+            Some((other, done))
+        });
+        match other {
+            None => Err(damage.into()),
+            Some((other, _)) if typed => Err(StoredError::Damaged { damage, whole: other }),
+            Some((other, done)) => {
+                let why = figures::explain(&damage, ": ");
+                let line = format!("{why}; the newest whole one is used, {}\n", other.display());
+                let _ = io::stderr().write_all(line.as_bytes());
+                Ok(done)
+            }
+        }
+    }
+}
+
 /// Writes text with a state, token by token. Each token is written and flushed as it is drawn, so
 /// that a person sees the text come. A reader that goes away ends the work.
 ///
 /// # Errors
 /// See [`StoredError`]; what was written until then stays written.
 pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), StoredError> {
-    let (path, manifest) = find(&args.checkpoint.state)?;
-    let tokenizer = tokenizer(&args.checkpoint, &path, &manifest)?;
+    let found = find(&args.checkpoint.state)?;
+    let tokenizer = tokenizer(&args.checkpoint, &found.path, &found.manifest)?;
     let device = config::parse_device(&args.checkpoint.device)?;
-    let model = evaluation::loaded(&manifest, &path, device)?;
+    let work = found.manifest.work.clone();
+    let model = evaluation::loaded(&work, &found.read(Front::theta)?.1, device)?;
     let prompt = tokenizer.encode(&args.prompt).map_err(StoredError::Prompt)?;
     let settings = sampling(args);
     // The prompt is printed as it was typed; its tokens decide whether a space follows it.
@@ -103,7 +166,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let Sampled { cut, .. } =
-        sample::sample(model.as_ref(), &manifest.work, &prompt, settings, &mut write)?;
+        sample::sample(model.as_ref(), &work, &prompt, settings, &mut write)?;
     written
         .and_then(|()| writeln!(out, "{}", decoder.finish()))
         .and_then(|()| match cut {
@@ -112,7 +175,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
                 out,
                 "warning   the model reads {} tokens at once, and did not see the first {cut} of the {} \
                  tokens of the prompt",
-                manifest.work.model.context,
+                work.model.context,
                 prompt.len()
             ),
         })
@@ -179,12 +242,12 @@ pub(crate) fn weights(theta: &[f32]) -> Result<String, StoredError> {
     Ok(genesis::table(theta)?.state().hex())
 }
 
-/// The path of the checkpoint that was typed, and the manifest that it belongs to.
+/// The checkpoint that was typed, or the newest one of a run.
 ///
 /// # Errors
 /// [`StoredError::Run`] and [`StoredError::NoCheckpoint`] about the data folder,
 /// [`StoredError::NoManifest`] about a file that was named alone.
-pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError> {
+pub(super) fn find(args: &StateArgs) -> Result<Found, StoredError> {
     let checkpoint = match &args.checkpoint {
         Some(path) => path.clone(),
         None => {
@@ -194,17 +257,14 @@ pub(super) fn find(args: &StateArgs) -> Result<(PathBuf, Manifest), StoredError>
     };
     let beside = || manifest_beside(&checkpoint);
     let manifest = Manifest::load(&args.manifest.clone().map_or_else(beside, Ok)?)?;
-    Ok((checkpoint, manifest))
+    Ok(Found::open(checkpoint, manifest, args.checkpoint.is_some()))
 }
 
-/// The newest state of the only run of a data folder that fits, and that run's manifest.
-pub(super) fn newest(
-    folder: PathBuf,
-    run: Option<&str>,
-) -> Result<(PathBuf, Manifest), StoredError> {
+/// The newest state of the only run of a data folder that fits.
+pub(super) fn newest(folder: PathBuf, run: Option<&str>) -> Result<Found, StoredError> {
     let run = run_folder(folder, run)?;
     let manifest = Manifest::load(&run.join("run.toml"))?;
-    Ok((newest_checkpoint(&run)?, manifest))
+    Ok(Found::open(newest_checkpoint(&run)?, manifest, false))
 }
 
 /// The folder of the only run of a data folder that fits. Without a prefix the data folder must
@@ -220,21 +280,25 @@ pub(super) fn run_folder(folder: PathBuf, run: Option<&str>) -> Result<PathBuf, 
     }
 }
 
-/// The checkpoint of the greatest epoch of a run. Other names in that folder are ignored, such as a
-/// file that is being written.
-fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
+/// The checkpoint of the greatest epoch of a run, whether it is whole or not.
+pub(super) fn newest_checkpoint(run: &Path) -> Result<PathBuf, StoredError> {
     let folder = run.join("checkpoints");
-    if !folder.is_dir() {
-        return Err(StoredError::NoCheckpoint { folder });
-    }
+    let found = unless_missing(checkpoints(&folder)).map_err(cannot("read", &folder))?;
+    let newest = found.unwrap_or_default().into_iter().next();
+    newest.ok_or(StoredError::NoCheckpoint { folder })
+}
+
+/// The checkpoints of a folder, the greatest epoch first. Other names in it are ignored, such as a
+/// file that is being written.
+fn checkpoints(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let epoch = |entry: &fs::DirEntry| -> Option<u64> {
         entry.file_name().to_str()?.strip_suffix(".ckpt")?.parse().ok()
     };
-    let entries = fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let newest = entries.map_err(cannot("read", &folder))?.iter().filter_map(epoch).max();
-    newest
-        .map(|epoch| folder.join(format!("{epoch}.ckpt")))
-        .ok_or(StoredError::NoCheckpoint { folder })
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+    let mut epochs: Vec<_> = entries.iter().filter_map(epoch).collect();
+    epochs.sort_unstable();
+    let path = |epoch: u64| folder.join(format!("{epoch}.ckpt"));
+    Ok(epochs.into_iter().rev().map(path).collect())
 }
 
 /// The manifest of a checkpoint: the one that `manifest new --from-hf` wrote with it, or `run.toml`

@@ -349,7 +349,7 @@ pub struct Settings {
     pub stop_tokens: Option<u64>,
     /// Tokens of one inner step of a peer.
     pub step_tokens: Option<u64>,
-    /// Bytes of memory that a node takes, where a CPU trains one sequence at a time.
+    /// Bytes of memory that a node takes, where a CPU trains all sequences of a step at a time.
     pub memory_bytes: Option<u64>,
     /// Bytes of disk that a node takes, with the data that it fetches.
     pub disk_bytes: Option<u64>,

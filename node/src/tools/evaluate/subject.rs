@@ -27,14 +27,16 @@ use crate::{
     cli::StateArgs,
     figures::count,
     manifest::Manifest,
-    tools::{pace::announced, stored},
+    tools::{
+        pace::announced,
+        stored::{self, Found},
+    },
 };
 
 /// Where the weights are that are measured.
 pub(crate) enum Candidate {
-    /// A checkpoint, and the manifest of its run. It is open from the beginning, since the run's
-    /// node may remove it.
-    State { path: PathBuf, manifest: Box<Manifest>, front: Box<Front> },
+    /// A checkpoint, and the manifest of its run.
+    State(Box<Found>),
     /// A folder in Hugging Face's layout, or a `.pth` file.
     Folder(PathBuf),
 }
@@ -50,15 +52,12 @@ pub(crate) struct Subject {
 }
 
 impl Candidate {
-    /// Finds the weights that were typed. Of a checkpoint the header and the digests are read, and
-    /// none of its numbers.
+    /// Finds the weights that were typed. Of a checkpoint none of the numbers are read.
     pub(crate) fn find(hf: Option<&Path>, state: &StateArgs) -> Result<Self, EvaluateError> {
         if let Some(folder) = hf {
             return Ok(Self::Folder(folder.to_owned()));
         }
-        let (path, manifest) = stored::find(state)?;
-        let front = Front::of(&path, &manifest)?;
-        Ok(Self::State { path, manifest: manifest.into(), front: front.into() })
+        Ok(Self::State(stored::find(state)?.into()))
     }
 
     /// The sizes of the model, with the context that is to be read at once, and the rows of a
@@ -72,7 +71,7 @@ impl Candidate {
     /// [`EvaluateError::Context`] beyond that.
     pub(crate) fn sizes(&self, context: Option<NonZeroUsize>) -> Result<Work, EvaluateError> {
         let (mut work, default) = match self {
-            Self::State { manifest, .. } => (manifest.work.clone(), usize::MAX),
+            Self::State(found) => (found.manifest.work.clone(), usize::MAX),
             Self::Folder(folder) => {
                 let model = import::sizes(folder)?;
                 (Work { model, ..Work::synthetic() }, HF_CONTEXT)
@@ -96,7 +95,8 @@ impl Candidate {
     pub(crate) fn texts(&self, named: Option<&Path>) -> Result<Texts, EvaluateError> {
         match self {
             Self::Folder(folder) => Ok(text::open(folder, named)?),
-            Self::State { path, manifest, .. } => {
+            Self::State(found) => {
+                let Found { path, manifest, .. } = &**found;
                 let file = stored::tokenizer_file(named, path, manifest);
                 let tokenizer = Tokenizer::of(&manifest.work.data, file.as_deref())?;
                 Ok(Texts { tokenizer, vocabulary: manifest.vocabulary().copied() })
@@ -118,17 +118,18 @@ impl Subject {
                 let line = format!("model          {} in {}", named(&work.model), folder.display());
                 (import::read(&folder)?.theta, vec![line])
             }
-            Candidate::State { manifest, front, .. } => {
-                let (header, state) = (*front.table.header(), front.table.state());
-                let whose = format!("run            {} ({})", manifest.id, manifest.run.name);
+            Candidate::State(found) => {
+                let Manifest { run, id, .. } = &found.manifest;
+                let whose = format!("run            {id} ({})", run.name);
+                let read = || found.read(Front::theta);
+                let (table, theta) = announced("reading the weights", read)?;
                 let state = format!(
                     "state          {} of epoch {}, {} tokens committed",
-                    state.hex(),
-                    header.epoch,
-                    count(header.tokens)
+                    table.state().hex(),
+                    table.header().epoch,
+                    count(table.header().tokens)
                 );
-                let checkpoint = announced("reading the weights", || front.whole(|_| {}))?;
-                (checkpoint.theta, vec![whose, state])
+                (theta, vec![whose, state])
             }
         };
         lines.push(format!("weights        {}", stored::weights(&theta)?));

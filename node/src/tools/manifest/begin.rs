@@ -136,10 +136,10 @@ impl Before {
     /// # Errors
     /// The folder has no such run or no state, the state is damaged, or the disk is full.
     pub(super) fn find(folder: &Path, run: Option<&str>, out: &Path) -> Result<Self, OfflineError> {
-        let (path, manifest) = stored::newest(folder.to_owned(), run)?;
-        let front = Front::of(&path, &manifest)?;
-        let (epoch, tokens) = (front.table.header().epoch, front.table.header().tokens);
-        let theta = announced("reading the weights", || front.theta())?;
+        let found = stored::newest(folder.to_owned(), run)?;
+        let manifest = found.manifest.clone();
+        let (table, theta) = announced("reading the weights", || found.read(Front::theta))?;
+        let (epoch, tokens) = (table.header().epoch, table.header().tokens);
         let write =
             || Unpublished::write::<StoreError>(out, theta.len() as u64, |take| take(&theta));
         let file = announced("writing the weights", write)?;

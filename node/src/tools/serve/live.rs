@@ -26,7 +26,7 @@ pub(super) struct StateFolder {
     pub(super) run: Option<String>,
     /// The manifest of the run, by which checkpoints are read.
     pub(super) manifest: Manifest,
-    /// The checkpoint that is served.
+    /// The newest checkpoint that was looked at: it is served, or was damaged at the start.
     pub(super) served: PathBuf,
 }
 
@@ -34,14 +34,14 @@ impl StateFolder {
     /// The newest state, if it is not the one that is served. After an error the same state is
     /// tried again next time.
     fn newer(&mut self) -> Result<Option<NewState>, StoredError> {
-        let (path, _) = stored::newest(self.folder.clone(), self.run.as_deref())?;
+        let run = stored::run_folder(self.folder.clone(), self.run.as_deref())?;
+        let path = stored::newest_checkpoint(&run)?;
         if path == self.served {
             return Ok(None);
         }
-        let wrong = |error| StoredError::from(crate::evaluation::EvaluationError::from(error));
-        let front = Front::of(&path, &self.manifest).map_err(wrong)?;
+        let front = Front::of(&path, &self.manifest)?;
         let epoch = front.table.header().epoch;
-        let theta = front.whole(|_| {}).map_err(wrong)?.theta;
+        let theta = front.theta()?;
         self.served = path;
         Ok(Some(NewState { theta, epoch }))
     }

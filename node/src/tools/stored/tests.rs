@@ -213,6 +213,31 @@ fn what_is_not_there_is_named() {
     assert!(matches!(error, EvaluateError::Stored(StoredError::NoCheckpoint { .. })), "{error}");
 }
 
+/// Damage in the parameters is found behind a good front; a file that is cut off has none.
+#[test]
+fn a_damaged_newest_state_gives_way_to_the_one_before() {
+    let (folder, manifest) = folder();
+    let data_dir = folder.path().to_str().unwrap();
+    let home = folder.path().join("runs").join(manifest.id.hex()).join("checkpoints");
+    let newest = home.join("10.ckpt");
+    let good = fs::read(&newest).unwrap();
+    let mut damaged = good.clone();
+    damaged[good.len() / 4] ^= 1;
+    for (bytes, to) in [(&damaged[..], "one"), (&good[..20], "two")] {
+        fs::write(&newest, bytes).unwrap();
+        assert!(typed(&["eval", "--data-dir", data_dir]).unwrap().contains("of epoch 9"));
+        typed(&["sample", "--data-dir", data_dir, "--tokens", "1", "--prompt", ""]).unwrap();
+        let to = folder.path().join(to);
+        let line = [Path::new("--data-dir"), folder.path(), Path::new("--to"), &to];
+        assert!(export(&line).unwrap().contains("of epoch 9"));
+        let error = typed(&["eval", "--checkpoint", newest.to_str().unwrap()]).unwrap_err();
+        has(&error.to_string(), &["10.ckpt is ", "9.ckpt is whole: name it with --checkpoint"]);
+    }
+    fs::write(home.join("9.ckpt"), "").unwrap();
+    let error = typed(&["eval", "--data-dir", data_dir]).unwrap_err().to_string();
+    assert!(error.contains("10.ckpt is cut off") && !error.contains("whole"), "{error}");
+}
+
 fn export(line: &[&Path]) -> Result<String, ExportError> {
     let line = ["intellect-node", "export"].map(Path::new).into_iter().chain(line.iter().copied());
     let Some(Verb::Export(args)) = Cli::try_parse_from(line).unwrap().command else {
