@@ -125,8 +125,7 @@ impl Dataset {
                     (bytes / Width::of(vocabulary.tokens) as u64, "tokens")
                 }
             };
-            let split =
-                Split::new(name.as_ref(), whole, unit, data.held_out, work.model.context)?;
+            let split = Split::new(name.as_ref(), whole, unit, data.held_out, work.model.context)?;
             trained = Some(trained.unwrap_or(0) + split.training);
         }
         Ok(trained)

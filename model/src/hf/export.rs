@@ -2,8 +2,8 @@
 //!
 //! Everything that can be wrong with the numbers is found before the first file is written. Then
 //! the tensors are written, one converted copy of a tensor in memory at a time, then the index if
-//! there are several files, and the other small files. The folder gets its name only when it is
-//! complete ([`Staged`]).
+//! there are several files, and the other small files. The folder gets its name only when it
+//! is complete ([`Staged`]).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -45,8 +45,8 @@ pub struct Written {
     pub bytes: u64,
 }
 
-/// Why a model was not written. Nothing was left behind, but for what [`StagedError::Unfinished`]
-/// names.
+/// Why a model was not written. Nothing was left behind, but for what
+/// [`StagedError::Unfinished`] names.
 #[derive(Debug, Error)]
 pub enum ExportError {
     /// The number of parameters does not fit the model.

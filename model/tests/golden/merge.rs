@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use intellect_model::hf::input::{Input, Numbers};
+use intellect_model::hf::staged::Staged;
 use intellect_model::merge::Method;
 use intellect_model::merge::blend::{Chance, Choice, Masks, Operand, Settings, TensorMerge, blend};
-use intellect_model::hf::staged::Staged;
 use intellect_model::merge::plan::Plan;
 use intellect_model::merge::recipe::Recipe;
 use safetensors::Dtype;

@@ -165,8 +165,7 @@ pub(crate) fn sample(args: &SampleArgs, out: &mut dyn Write) -> Result<(), Store
         }
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let Sampled { cut, .. } =
-        sample::sample(model.as_ref(), &work, &prompt, settings, &mut write)?;
+    let Sampled { cut, .. } = sample::sample(model.as_ref(), &work, &prompt, settings, &mut write)?;
     written
         .and_then(|()| writeln!(out, "{}", decoder.finish()))
         .and_then(|()| match cut {

@@ -95,8 +95,8 @@ fn has_less(picture: &Picture, earlier: &Picture) -> bool {
 }
 
 /// What is said of a folder that somebody else may need.
-const NOT_EMPTY: &str =
-    "it is not empty, and no earlier `watch --to` has written it: nothing is overwritten, name another folder";
+const NOT_EMPTY: &str = "it is not empty, and no earlier `watch --to` has written it: nothing is \
+                         overwritten, name another folder";
 
 /// Rows of the past in the folder: more than a chart has columns of pixels.
 const POINTS: usize = 2_000;
