@@ -83,10 +83,10 @@ pub(crate) struct RevokeArgs {
     #[arg(long, conflicts_with = "peer")]
     pub(crate) and_admitted: bool,
     /// Folder of a node of the run, whose receipts have to name the peer [default: $XDG_DATA_HOME/intellect-node]
-    #[arg(long, value_name = "DIR", requires = "peer")]
+    #[arg(long, value_name = "DIR", conflicts_with = "invite")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Revoke the peer although no receipt names it, as one that has not come yet
-    #[arg(long, requires = "peer")]
+    #[arg(long, conflicts_with = "invite")]
     pub(crate) unseen: bool,
     #[command(flatten)]
     pub(crate) update: UpdateArgs,

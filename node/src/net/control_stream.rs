@@ -129,6 +129,9 @@ pub(super) async fn receive(
             if events.send(event).await.is_err() {
                 return;
             }
+        } else {
+            // Its memory is free for others while this stream waits.
+            drop((bytes, reserved));
         }
         sleep_until(until).await;
     }

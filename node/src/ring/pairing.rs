@@ -385,7 +385,7 @@ async fn exchange(
     events: &mpsc::Sender<Event>,
 ) -> Option<Event> {
     let job = gathered(job).await?;
-    let roster = job.roster;
+    let (roster, successor) = (job.roster, job.successor());
     let (sender, mut news) = mpsc::channel(NEWS);
     let forward = async {
         let mut stopped = 0;
@@ -411,9 +411,11 @@ async fn exchange(
             tracing::info!(why, "ring neighbour lost");
             Some(neighbour)
         }
-        Err(RingError::Quiet { why, .. }) => {
+        Err(RingError::Quiet { neighbour, why }) => {
             tracing::info!(why, "ring stands still");
-            None
+            // A silent predecessor may itself be waiting. A successor always reads, so a stream to it
+            // that stands still is broken, or it is.
+            (neighbour == successor).then_some(neighbour)
         }
         Err(RingError::Fault { who, fault }) => {
             return Some(Event::Fault { roster, who, fault, hops });

@@ -140,10 +140,12 @@ impl Store {
         };
         let next = vote_log.incarnation.saturating_add(1);
         let counts = origin == Origin::Simulated && !is_lost;
-        let incarnation = match () {
-            () if counts => next,
-            () if next <= now_ms => now_ms,
-            () => next.saturating_add(draw_some()?),
+        let incarnation = if counts {
+            next
+        } else if next <= now_ms {
+            now_ms
+        } else {
+            next.saturating_add(draw_some()?)
         };
         records.push(record(KIND_INCARNATION, &incarnation.to_le_bytes()));
         let votes = append_to(&path, bytes, &records)?;

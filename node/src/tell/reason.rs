@@ -57,7 +57,7 @@ pub(crate) enum Reason {
     ShutOut {
         /// What it waits for: the voters that are missing, or any peer.
         wait: Wait,
-        /// The peer that it keeps out.
+        /// The peer that this node keeps out.
         who: PeerId,
         /// Until when, in Unix seconds.
         until: u64,
@@ -358,7 +358,7 @@ mod tests {
         assert!(!Reason::Run(Wait::PassedOver).cure().contains("  "));
     }
 
-    /// Of two voters one is here, and does not go on yet.
+    /// One of two voters is here, and does not go on yet.
     fn alone(regroups: bool) -> Reason {
         let rule = QuorumRule::Available;
         Reason::Run(Wait::Alone { voters: 2, rule, goes_on: false, regroups })

@@ -34,7 +34,7 @@ use crate::{
     config::{self, LocalError},
     evaluation::EvaluationError,
     figures::count,
-    tools::stored::{self, Found, StoredError},
+    tools::stored::{self, FoundState, StoredError},
 };
 use subject::{Candidate, Subject};
 pub(crate) use tasks::TasksError;
@@ -133,7 +133,7 @@ fn on_held_out(
     let Candidate::State(found) = &origin else {
         return Err(EvaluateError::NothingToMeasure);
     };
-    let Found { path, manifest, .. } = &**found;
+    let FoundState { path, manifest, .. } = &**found;
     // All but the bits per byte is measured without a tokenizer. But a tokenizer that was named has
     // to be right, which is checked before the rest, which takes long.
     let tokenizer = match stored::tokenizer(&args.checkpoint, path, manifest) {

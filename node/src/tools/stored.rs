@@ -7,7 +7,7 @@
 //! the same state: `--checkpoint` a file, `--data-dir` and `--run` the newest state of a run,
 //! `--manifest` and `--tokenizer` what is beside it otherwise. Nothing is locked, since a node may
 //! be running there. It may remove an old checkpoint at any moment, so a command opens the file
-//! soon, and keeps it open ([`Found`]).
+//! soon, and keeps it open ([`FoundState`]).
 
 use std::{
     fs, io,
@@ -70,7 +70,7 @@ pub(crate) enum StoredError {
     #[error(
         "{}; {} is whole: name it with --checkpoint", figures::explain(damage, ": "), whole.display()
     )]
-    Damaged { damage: CheckpointError, whole: PathBuf },
+    Damaged { damage: Box<CheckpointError>, whole: PathBuf },
     /// Model or data cannot be used.
     #[error(transparent)]
     Evaluation(#[from] EvaluationError),
@@ -92,7 +92,7 @@ pub(crate) enum StoredError {
 }
 
 /// A checkpoint, and the manifest of its run. It is open, since the run's node may remove it.
-pub(crate) struct Found {
+pub(crate) struct FoundState {
     pub(crate) path: PathBuf,
     pub(crate) manifest: Manifest,
     front: Result<Front, CheckpointError>,
@@ -100,7 +100,7 @@ pub(crate) struct Found {
     typed: bool,
 }
 
-impl Found {
+impl FoundState {
     /// Opens the checkpoint. That it is damaged is found when it is read.
     fn open(path: PathBuf, manifest: Manifest, typed: bool) -> Self {
         let front = Front::of(&path, &manifest);
@@ -125,14 +125,16 @@ impl Found {
             Err(damage) if damage.is_damage() => damage,
             done => return Ok(done?),
         };
-        let folder = path.parent().unwrap_or(Path::new("."));
+        let folder = path.parent().unwrap_or_else(|| Path::new("."));
         let other = checkpoints(folder).unwrap_or_default().into_iter().find_map(|other| {
             let done = Front::of(&other, &manifest).and_then(&whole).ok()?;
             Some((other, done))
         });
         match other {
             None => Err(damage.into()),
-            Some((other, _)) if typed => Err(StoredError::Damaged { damage, whole: other }),
+            Some((other, _)) if typed => {
+                Err(StoredError::Damaged { damage: Box::new(damage), whole: other })
+            }
             Some((other, done)) => {
                 let why = figures::explain(&damage, ": ");
                 let line = format!("{why}; the newest whole one is used, {}\n", other.display());
@@ -246,7 +248,7 @@ pub(crate) fn weights(theta: &[f32]) -> Result<String, StoredError> {
 /// # Errors
 /// [`StoredError::Run`] and [`StoredError::NoCheckpoint`] about the data folder,
 /// [`StoredError::NoManifest`] about a file that was named alone.
-pub(super) fn find(args: &StateArgs) -> Result<Found, StoredError> {
+pub(super) fn find(args: &StateArgs) -> Result<FoundState, StoredError> {
     let checkpoint = match &args.checkpoint {
         Some(path) => path.clone(),
         None => {
@@ -256,14 +258,14 @@ pub(super) fn find(args: &StateArgs) -> Result<Found, StoredError> {
     };
     let beside = || manifest_beside(&checkpoint);
     let manifest = Manifest::load(&args.manifest.clone().map_or_else(beside, Ok)?)?;
-    Ok(Found::open(checkpoint, manifest, args.checkpoint.is_some()))
+    Ok(FoundState::open(checkpoint, manifest, args.checkpoint.is_some()))
 }
 
 /// The newest state of the only run of a data folder that fits.
-pub(super) fn newest(folder: PathBuf, run: Option<&str>) -> Result<Found, StoredError> {
+pub(super) fn newest(folder: PathBuf, run: Option<&str>) -> Result<FoundState, StoredError> {
     let run = run_folder(folder, run)?;
     let manifest = Manifest::load(&run.join("run.toml"))?;
-    Ok(Found::open(newest_checkpoint(&run)?, manifest, false))
+    Ok(FoundState::open(newest_checkpoint(&run)?, manifest, false))
 }
 
 /// The folder of the only run of a data folder that fits. Without a prefix the data folder must

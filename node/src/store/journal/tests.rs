@@ -1,6 +1,6 @@
 //! What a start finds after other starts, cuts, losses and full disks.
 
-use std::{fs, sync::Arc};
+use std::{collections::BTreeSet, fs, sync::Arc};
 
 use futures::FutureExt as _;
 use intellect_protocol::{
@@ -45,6 +45,14 @@ fn every_start_has_the_log_and_the_votes_of_the_one_before() {
     let third = begin(&store, 500);
     let Start { log, incarnation } = third.journal.start();
     assert!(log == FIRST && (2_001..=2_001 + DRAWN_MAX).contains(&incarnation), "{incarnation}");
+    let last = fs::read(store.folder.join("votes.log")).unwrap();
+    let copies: BTreeSet<u64> = (0..8)
+        .map(|_| {
+            fs::write(store.folder.join("votes.log"), &last).unwrap();
+            begin(&store, 500).journal.start().incarnation
+        })
+        .collect();
+    assert!(copies.len() > 1, "{copies:?}");
     assert_eq!(third.votes, second.votes);
     assert!(damaged(&store).is_empty());
 }

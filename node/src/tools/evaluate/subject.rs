@@ -29,14 +29,14 @@ use crate::{
     manifest::Manifest,
     tools::{
         pace::announced,
-        stored::{self, Found},
+        stored::{self, FoundState},
     },
 };
 
 /// Where the weights are that are measured.
 pub(crate) enum Candidate {
     /// A checkpoint, and the manifest of its run.
-    State(Box<Found>),
+    State(Box<FoundState>),
     /// A folder in Hugging Face's layout, or a `.pth` file.
     Folder(PathBuf),
 }
@@ -96,7 +96,7 @@ impl Candidate {
         match self {
             Self::Folder(folder) => Ok(text::open(folder, named)?),
             Self::State(found) => {
-                let Found { path, manifest, .. } = &**found;
+                let FoundState { path, manifest, .. } = &**found;
                 let file = stored::tokenizer_file(named, path, manifest);
                 let tokenizer = Tokenizer::of(&manifest.work.data, file.as_deref())?;
                 Ok(Texts { tokenizer, vocabulary: manifest.vocabulary().copied() })

@@ -3,7 +3,7 @@
 use clap::Parser as _;
 use intellect_model::arch;
 use intellect_model::config::Vocabulary;
-use intellect_model::data::{self, tokens::writer::Writer};
+use intellect_model::data::tokens::writer::Writer;
 
 use super::{describe::flops, *};
 use crate::{
@@ -218,7 +218,7 @@ fn a_run_on_several_token_files_mixes_them() {
     has(&shown, &["2 token files", "75.0 %   0.0 %  2 130 bytes", "25.0 % 100.0 %"]);
     has(&shown, &["with 4 000 tokens", ", called b"]);
     let manifest = Manifest::load(Path::new(&folder.path("run.toml"))).unwrap();
-    assert!(data::Dataset::open(&manifest.work, 1, &[corpus.into()]).is_ok());
+    assert!(Dataset::open(&manifest.work, 1, &[corpus.into()]).is_ok());
     let zero = ["--data", &folder.path("corpus"), "--set", "data.weights=[0, 0]"];
     let refused = Folder::with_keys().new_manifest(&zero).unwrap_err().to_string();
     assert!(refused.contains("nothing would be drawn"), "{refused}");

@@ -80,8 +80,15 @@ impl Conduct {
     }
 
     /// R40: notes what a member says of its ring, which stopped before its end.
-    pub(super) fn note_halt(&mut self, ring: Digest, members: &[PeerId], from: PeerId, halt: Halt) {
-        self.disputes.note(ring, members, from, halt);
+    /// `is_ordered` says whether it matters who speaks first.
+    pub(super) fn note_halt(
+        &mut self,
+        ring: (Digest, Vec<PeerId>),
+        from: PeerId,
+        halt: Halt,
+        is_ordered: bool,
+    ) {
+        self.disputes.note(ring, from, halt, is_ordered);
     }
 
     /// A peer has answered our Query, so it is not lost.

@@ -34,7 +34,8 @@ pub(super) fn on_ring_stopped(epoch: &mut Epoch<'_>, digest: Digest, halt: Halt)
     let stalled = Stalled { series: roster.series, roster: digest, lost, hops };
     epoch.step.put(Output::Gossip(epoch.validator.seal(Message::Stalled(stalled))));
     let members: Vec<PeerId> = roster.ring().map(|m| m.peer).collect();
-    epoch.conduct.note_halt(digest, &members, epoch.me.peer, halt);
+    let is_ordered = is_early(epoch.facts(), &digest, &roster);
+    epoch.conduct.note_halt((digest, members), epoch.me.peer, halt, is_ordered);
     if let Some(neighbour) = lost {
         epoch.conduct.note_loss(&epoch.step, neighbour, epoch.me.peer);
     }
@@ -58,7 +59,8 @@ pub(super) fn on_stalled(epoch: &mut Epoch<'_>, from: PeerId, stalled: &Stalled)
     if lost.is_some_and(|who| who == from || !around.contains(&who)) {
         return;
     }
-    epoch.conduct.note_halt(digest, &members, from, Halt { lost, hops });
+    let is_ordered = is_early(epoch.facts(), &digest, roster);
+    epoch.conduct.note_halt((digest, members), from, Halt { lost, hops }, is_ordered);
     let Some(lost) = lost else { return };
     if lost != epoch.me.peer {
         epoch.conduct.note_loss(&epoch.step, lost, from);
@@ -67,6 +69,18 @@ pub(super) fn on_stalled(epoch: &mut Epoch<'_>, from: PeerId, stalled: &Stalled)
     if !stopped && epoch.slot.series.is_at(digest, Progress::Reduce) {
         lose_ring(epoch, digest);
     }
+}
+
+/// R40: whether a member that stops this ring now has no reason but a neighbour: well before T_ring,
+/// and nothing that is kept can be missing. The clocks of members differ by less than that eighth.
+fn is_early(facts: Facts<'_>, digest: &Digest, roster: &Roster) -> bool {
+    let Stage::Open { roster: open, progress: Progress::Reduce, until, .. } =
+        facts.slot.series.stage
+    else {
+        return false;
+    };
+    let spare = facts.ring_time(roster) / 8;
+    open == *digest && roster.keep.is_empty() && facts.step.now + spare < until
 }
 
 /// If anybody has voted, the update exists and is fetched (R6). Else a higher attempt is due.
@@ -312,7 +326,7 @@ fn note_late(epoch: &mut Epoch<'_>, roster: Digest) {
     for Member { peer, incarnation, weight, .. } in missing {
         if weight > 0 {
             let said = epoch.slot.ready.get(&peer);
-            let wrong = said.is_some_and(|r| (r.incarnation, r.weight) != (incarnation, weight));
+            let wrong = said.is_none_or(|r| (r.incarnation, r.weight) != (incarnation, weight));
             let how = if wrong { Decline::Justified } else { Decline::Late };
             epoch.conduct.note_decline(peer, how);
         }
