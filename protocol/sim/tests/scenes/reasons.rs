@@ -109,7 +109,7 @@ fn a_newcomer_that_hears_a_head_reads_that_the_others_are_further() -> Played {
     world.let_through();
     let epoch = world.epoch(all[0]);
     reach(&mut world, &[3], epoch + 2)?;
-    let own = [Trains, Training, LeftOut, PassedOver, End::Behind];
+    let own = [Trains, Training, LeftOut, PassedOver, Behind];
     let shared = [End::Roster, Accepts, Ring, End::Votes, Update];
     ends_amid(world, &[&own[..], &shared].concat())
 }

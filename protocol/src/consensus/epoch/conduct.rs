@@ -61,6 +61,11 @@ impl Conduct {
         self.declines.note(who, how);
     }
 
+    /// Notes that a roster of `proposer` names a start or a weight that a peer has not declared to us.
+    pub(super) fn note_misnamed(&mut self, who: PeerId, proposer: PeerId) {
+        self.declines.note_misnamed(who, proposer);
+    }
+
     /// Notes that a deadline has passed at which this voter had not replied (G9).
     pub(super) fn note_unanswered(&mut self, who: PeerId, now: Time) {
         self.missed.note(who, now);

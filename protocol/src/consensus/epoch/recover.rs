@@ -16,7 +16,7 @@ use super::conduct::{Decline, Halt};
 use super::facts::Facts;
 use super::open_epoch::Epoch;
 use super::series::Stage;
-use super::slot::Slot;
+use super::slot::{Declared, Slot};
 use super::timers::Timer;
 use super::{admission, founders, patience, salvage, send, timers, turns, waits};
 
@@ -324,11 +324,11 @@ fn note_late(epoch: &mut Epoch<'_>, roster: Digest) {
     let missing = roster.members.iter().filter(|m| !accepts(m));
     let missing: Vec<Member> = missing.filter(|m| m.peer != epoch.me.peer).copied().collect();
     for Member { peer, incarnation, weight, .. } in missing {
-        if weight > 0 {
-            let said = epoch.slot.ready.get(&peer);
-            let wrong = said.is_none_or(|r| (r.incarnation, r.weight) != (incarnation, weight));
-            let how = if wrong { Decline::Justified } else { Decline::Late };
-            epoch.conduct.note_decline(peer, how);
+        let is_misnamed = |r: &Declared| (r.incarnation, r.weight) != (incarnation, weight);
+        if weight > 0 && epoch.slot.ready.get(&peer).is_none_or(is_misnamed) {
+            epoch.conduct.note_misnamed(peer, roster.proposer);
+        } else if weight > 0 {
+            epoch.conduct.note_decline(peer, Decline::Late);
         }
         if epoch.names_voter(&peer) {
             epoch.conduct.note_unanswered(peer, epoch.step.now);

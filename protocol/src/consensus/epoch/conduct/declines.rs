@@ -5,7 +5,7 @@
 //! that only says that it lives could hold up an epoch without end. What such a peer has learnt is
 //! carried to the next epoch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::id::PeerId;
 
@@ -38,7 +38,11 @@ impl Decline {
 
 /// The peers that did not accept a roster of the open epoch.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Declines(BTreeMap<PeerId, Declined>);
+pub(super) struct Declines {
+    all: BTreeMap<PeerId, Declined>,
+    /// The peers that a roster has named wrongly, each with the proposer.
+    misnamed: BTreeSet<(PeerId, PeerId)>,
+}
 
 /// How often a peer has declined, how it did so last, and whether it has come back since.
 #[derive(Clone, Copy, Debug)]
@@ -59,24 +63,32 @@ impl Declines {
     /// Notes that a peer did not accept a roster. The counts of an epoch add up, and the last kind
     /// says what gives the position back.
     pub(super) fn note(&mut self, who: PeerId, last: Decline) {
-        if self.0.len() < PEERS_MAX || self.0.contains_key(&who) {
+        if self.all.len() < PEERS_MAX || self.all.contains_key(&who) {
             let (count, costs, _) = last.terms();
-            let known = self.0.get(&who).map_or(0, |known| known.count);
+            let known = self.all.get(&who).map_or(0, |known| known.count);
             let count = known.saturating_add(count);
-            self.0.insert(who, Declined { count, last, is_back: !costs });
+            self.all.insert(who, Declined { count, last, is_back: !costs });
+        }
+    }
+
+    /// A roster of this proposer has its start or weight wrong, so it cannot accept. That counts once
+    /// for each proposer, who would else take its position.
+    pub(super) fn note_misnamed(&mut self, who: PeerId, proposer: PeerId) {
+        if self.misnamed.len() < PEERS_MAX && self.misnamed.insert((who, proposer)) {
+            self.note(who, Decline::Justified);
         }
     }
 
     /// This peer has accepted a roster after all.
     pub(super) fn note_accept(&mut self, who: &PeerId) {
-        if let Some(declined) = self.0.get_mut(who) {
+        if let Some(declined) = self.all.get_mut(who) {
             declined.is_back = true;
         }
     }
 
     /// This peer has answered a Query: after it refused a roster, it may accept another one.
     pub(super) fn note_answer(&mut self, who: &PeerId) {
-        if let Some(declined) = self.0.get_mut(who) {
+        if let Some(declined) = self.all.get_mut(who) {
             let (.., ends_by_answer) = declined.last.terms();
             declined.is_back |= ends_by_answer;
         }
@@ -85,12 +97,12 @@ impl Declines {
     /// Whether it has no position: it did not accept a roster of this epoch and is not back, or
     /// this happened more often than bad luck explains.
     pub(super) fn has(&self, who: &PeerId) -> bool {
-        self.0.get(who).is_some_and(|known| !known.is_back || known.count >= DECLINES_MAX)
+        self.all.get(who).is_some_and(|known| !known.is_back || known.count >= DECLINES_MAX)
     }
 
     /// All peers that have no position because they do not accept.
     pub(super) fn all(&self) -> impl Iterator<Item = PeerId> {
-        self.0.keys().filter(|who| self.has(who)).copied()
+        self.all.keys().filter(|who| self.has(who)).copied()
     }
 }
 
@@ -105,6 +117,17 @@ mod tests {
         declines.iter().for_each(|how| known.note(WHO, *how));
         then(&mut known, &WHO);
         known.has(&WHO)
+    }
+
+    #[test]
+    fn r37_one_proposer_that_names_a_peer_wrongly_takes_no_position_from_it() {
+        let mut known = Declines::default();
+        for _ in 0..3 {
+            known.note_misnamed(WHO, PeerId([2; 32]));
+        }
+        assert!(!known.has(&WHO));
+        known.note_misnamed(WHO, PeerId([3; 32]));
+        assert!(known.has(&WHO));
     }
 
     /// `docs/PROTOCOL.md` shows this very table: what each costs, and until when.
