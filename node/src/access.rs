@@ -57,8 +57,8 @@ struct Answers {
     welcome: HashSet<PeerId>,
     /// Since when peers have refused and none admits us, and the last reason.
     refused: Option<(Instant, String)>,
-    /// Whether any peer has refused, also one whose word does not count.
-    denied: bool,
+    /// Connected peers that refuse us, also those whose word does not count.
+    denied: HashSet<PeerId>,
 }
 
 impl Admission {
@@ -216,10 +216,13 @@ impl Admission {
                 }
                 welcome.insert(*peer);
                 self.answers.welcome = welcome;
+                self.answers.denied.remove(peer);
                 false
             }
             Outcome::Refused(why) => {
-                self.answers.denied = true;
+                if self.answers.denied.len() < TICKETS_MAX {
+                    self.answers.denied.insert(*peer);
+                }
                 self.answers.welcome.remove(peer);
                 if !self.counts(peer) || self.is_welcome() {
                     return false;
@@ -241,16 +244,17 @@ impl Admission {
         self.answers.welcome.iter().any(|peer| self.counts(peer))
     }
 
-    /// Whether peers have refused this node and none that is connected admits it, members or not: what
+    /// Whether connected peers refuse this node and none that is connected admits it, members or not: what
     /// people read of it may rest on the word of anybody.
     pub(crate) fn is_turned_away(&self) -> bool {
-        self.answers.denied && self.answers.welcome.is_empty()
+        !self.answers.denied.is_empty() && self.answers.welcome.is_empty()
     }
 
     /// A peer has disconnected, which is also the first sign that it no longer admits us. A refusal
     /// that is known stays: only a welcome ends it.
     pub(crate) fn unlinked(&mut self, peer: &PeerId) {
         self.answers.welcome.remove(peer);
+        self.answers.denied.remove(peer);
     }
 
     /// Why no peer admits this node, once that is clear. If it is `named`, a notice that is not in

@@ -2,8 +2,9 @@
 //!
 //! The order is: the folder `OUT.part`, in it the tensors and the small files, each of them
 //! flushed, then the folder's own entries, and last the rename to `OUT`. So after a crash that name
-//! stands for a whole model, or for what was there before: nothing, or an empty folder. What a
-//! killed process leaves behind is `OUT.part`, which the next program refuses to touch and names.
+//! stands for a whole model or for nothing. A folder that is there and empty stays, since it may be
+//! a mount point or have rights of its own: the files wait in `OUT/.part`, and move up one by one.
+//! What a killed process leaves behind is a `.part`, which the next program refuses to touch and names.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -36,44 +37,37 @@ pub enum StagedError {
 pub struct Staged {
     /// Where the files are written.
     pub(crate) folder: PathBuf,
-    /// The name that it has in the end.
+    /// The name that it has in the end, or the folder to which its files move.
     out: PathBuf,
+    /// Whether its files move to that folder.
+    inside: bool,
     /// Whether it has that name, so that nothing is to be removed.
     complete: bool,
 }
 
 impl Staged {
-    /// Creates the folder beside `out`, which must not exist, or be empty. It has to be beside it,
-    /// since a folder cannot be renamed into another file system.
+    /// Creates the folder beside `out`, or in it if it is there and empty.
     ///
     /// # Errors
     /// If `out` has files, another program has begun there, or the system refuses.
     pub fn begin(out: &Path) -> Result<Self, StagedError> {
-        if out.is_dir() {
-            if fs::read_dir(out).map_err(failed(out))?.next().is_some() {
+        let inside = out.is_dir();
+        let folder = if inside {
+            let part = out.join(".part");
+            if !part.exists() && fs::read_dir(out).map_err(failed(out))?.next().is_some() {
                 return Err(StagedError::NotEmpty(out.to_owned()));
             }
-            // At the end it is replaced. A link or a mount point is not, so it fails here.
-            fs::remove_dir(out).and_then(|()| fs::create_dir(out)).map_err(failed(out))?;
-        } else if out.exists() {
-            let error = io::Error::new(ErrorKind::NotADirectory, "it is a file: name a folder");
-            return Err(failed(out)(error));
-        }
-        let Some(name) = out.file_name() else {
-            return Err(failed(out)(io::Error::new(ErrorKind::InvalidInput, "name a new folder")));
+            part
+        } else {
+            beside(out)?
         };
-        let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-        parent.map_or(Ok(()), |parent| fs::create_dir_all(parent).map_err(failed(parent)))?;
-        let mut part = name.to_owned();
-        part.push(".part");
-        let folder = out.with_file_name(part);
         match fs::create_dir(&folder) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 Err(StagedError::Unfinished(folder))
             }
             made => {
                 made.map_err(failed(&folder))?;
-                Ok(Self { folder, out: out.to_owned(), complete: false })
+                Ok(Self { folder, out: out.to_owned(), inside, complete: false })
             }
         }
     }
@@ -92,15 +86,21 @@ impl Staged {
         write().map_err(failed(&path))
     }
 
-    /// Gives the folder its name, as it is complete. All its files are on the disk before, so that
-    /// after a power cut the name stands for a whole folder or for none.
+    /// Gives the folder its name, as it is complete. All its files are on the disk before.
     ///
     /// # Errors
     /// If the system refuses.
     pub fn finish(mut self) -> Result<(), StagedError> {
         let rename = || {
             File::open(&self.folder)?.sync_all()?;
-            fs::rename(&self.folder, &self.out)
+            if !self.inside {
+                return fs::rename(&self.folder, &self.out);
+            }
+            for entry in fs::read_dir(&self.folder)? {
+                let entry = entry?;
+                fs::rename(entry.path(), self.out.join(entry.file_name()))?;
+            }
+            fs::remove_dir(&self.folder)
         };
         rename().map_err(failed(&self.out))?;
         self.complete = true;
@@ -115,6 +115,22 @@ impl Drop for Staged {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+/// The name beside a folder that is not there yet, in a parent that is.
+fn beside(out: &Path) -> Result<PathBuf, StagedError> {
+    if out.exists() {
+        let error = io::Error::new(ErrorKind::NotADirectory, "it is a file: name a folder");
+        return Err(failed(out)(error));
+    }
+    let Some(name) = out.file_name() else {
+        return Err(failed(out)(io::Error::new(ErrorKind::InvalidInput, "name a new folder")));
+    };
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or(Ok(()), |parent| fs::create_dir_all(parent).map_err(failed(parent)))?;
+    let mut part = name.to_owned();
+    part.push(".part");
+    Ok(out.with_file_name(part))
 }
 
 /// The error of a file or folder that cannot be written.
@@ -144,14 +160,20 @@ mod tests {
         assert!(Staged::begin(&out.join("a")).is_err());
     }
 
-    /// At the end it would be too late to find that out.
+    /// It may be the end of a link or a mount point, which no other folder can replace.
     #[test]
-    fn a_link_to_an_empty_folder_is_refused_at_the_begin() {
+    fn an_empty_folder_stays_and_gets_the_files() {
         let folder = tempfile::tempdir().unwrap();
         let (empty, link) = (folder.path().join("empty"), folder.path().join("link"));
         fs::create_dir(&empty).unwrap();
         std::os::unix::fs::symlink(&empty, &link).unwrap();
-        assert!(matches!(Staged::begin(&link), Err(StagedError::Write { .. })));
-        assert!(link.is_symlink() && empty.is_dir() && !folder.path().join("link.part").exists());
+        drop(Staged::begin(&link).unwrap());
+        assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
+        let staged = Staged::begin(&link).unwrap();
+        staged.put("a", b"b").unwrap();
+        assert!(matches!(Staged::begin(&link), Err(StagedError::Unfinished(_))));
+        staged.finish().unwrap();
+        assert!(link.is_symlink() && fs::read(empty.join("a")).unwrap() == b"b");
+        assert_eq!(fs::read_dir(&empty).unwrap().count(), 1);
     }
 }

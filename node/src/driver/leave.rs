@@ -99,7 +99,7 @@ impl Driver {
                 None => Reason::Run(Wait::Behind),
             },
             Wait::LeftOut(_) if !is_in() => Reason::NotAdmitted,
-            Wait::Founders { .. } | Wait::PassedOver if self.is_turned_away() => {
+            Wait::Founders { .. } | Wait::PassedOver if !is_in() && self.is_turned_away() => {
                 Reason::NotAdmitted
             }
             wait => match self.kept_out(&wait) {
@@ -117,11 +117,13 @@ impl Driver {
     /// A peer that is missed and that this node itself keeps out, and until when, in Unix seconds. It is
     /// rounded up, since people read minutes.
     fn kept_out(&self, wait: &Wait) -> Option<(PeerId, u64)> {
-        let alone = matches!(wait, Wait::Alone { .. });
-        let misses =
-            |who: &PeerId| matches!(wait, Wait::Voters { missing, .. } if missing.contains(who));
-        let mut blocked = self.net.blocked().into_iter();
-        let (who, until) = blocked.find(|(who, _)| alone || misses(who))?;
+        let (_, voters) = self.holdings.peer().series();
+        let misses = |who: &PeerId| match wait {
+            Wait::Alone { .. } => voters.iter().any(|voter| voter.peer == *who),
+            Wait::Voters { missing, .. } => missing.contains(who),
+            _ => false,
+        };
+        let (who, until) = self.net.blocked().into_iter().find(|(who, _)| misses(who))?;
         let left = until.into_std().saturating_duration_since(Instant::now());
         Some((who, unix_seconds() + left.as_secs() + 59))
     }

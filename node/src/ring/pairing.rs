@@ -385,7 +385,7 @@ async fn exchange(
     events: &mpsc::Sender<Event>,
 ) -> Option<Event> {
     let job = gathered(job).await?;
-    let (roster, successor) = (job.roster, job.successor());
+    let (roster, successor, count) = (job.roster, job.successor(), job.members.len());
     let (sender, mut news) = mpsc::channel(NEWS);
     let forward = async {
         let mut stopped = 0;
@@ -413,9 +413,9 @@ async fn exchange(
         }
         Err(RingError::Quiet { neighbour, why }) => {
             tracing::info!(why, "ring stands still");
-            // A silent predecessor may itself be waiting. A successor always reads, so a stream to it
-            // that stands still is broken, or it is.
-            (neighbour == successor).then_some(neighbour)
+            // A silent predecessor may itself be waiting. A successor always reads, so it or the link
+            // is broken where nothing leaves. In a ring of two one neighbour is both.
+            (count > 2 && neighbour == successor).then_some(neighbour)
         }
         Err(RingError::Fault { who, fault }) => {
             return Some(Event::Fault { roster, who, fault, hops });

@@ -167,6 +167,11 @@ impl Reason {
             Self::Forked { .. } => {
                 "you decide: if it is the run's, start this node again with --follow and that state"
             }
+            Self::ShutOut {
+                wait:
+                    wait @ (Wait::Alone { regroups: true, .. } | Wait::Voters { regroups: true, .. }),
+                ..
+            } => Self::Run(wait.clone()).cure(),
             Self::ShutOut { .. } => {
                 "it may come back then; start again the other nodes that have left"
             }

@@ -84,14 +84,16 @@ pub(crate) enum AccessError {
     },
     /// The peer to revoke is in no receipt. It has not come yet, or its name has a typing error.
     #[error(
-        "no receipt in {} names {peer}: compare the name with `intellect-node invite list`, or add --unseen to \
-         revoke a peer that has not come yet",
+        "no receipt in {} names {peer}: compare the name with `intellect-node invite list`, or add --unseen if the \
+         peer came after epoch {last}, the last one there, or has not come yet",
         folder.display()
     )]
     Unseen {
         /// The folder of the run, where the receipts are.
         folder: PathBuf,
         peer: PeerName,
+        /// The last epoch that they prove.
+        last: u64,
     },
     /// The manifest to keep a notice beside is of another run than the folder.
     #[error(

@@ -125,7 +125,8 @@ impl FoundState {
             Err(damage) if damage.is_damage() => damage,
             done => return Ok(done?),
         };
-        let folder = path.parent().unwrap_or_else(|| Path::new("."));
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let folder = parent.unwrap_or_else(|| Path::new("."));
         let other = checkpoints(folder).unwrap_or_default().into_iter().find_map(|other| {
             let done = Front::of(&other, &manifest).and_then(&whole).ok()?;
             Some((other, done))

@@ -6,6 +6,7 @@
 //! `history.json` instead of asking.
 
 use std::{
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -30,7 +31,7 @@ impl Folder {
         fs::create_dir_all(path)?;
         let status = fs::File::open(path.join("status.json")).ok();
         let earlier = status.and_then(|file| serde_json::from_reader(bounded(file)).ok());
-        if earlier.is_none() && fs::read_dir(path)?.next().is_some() {
+        if earlier.is_none() && !is_ours(path)? {
             return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, NOT_EMPTY));
         }
         let folder = Self { path: path.to_owned(), earlier };
@@ -82,6 +83,16 @@ impl Folder {
         fs::write(&part, text)?;
         fs::rename(part, self.path.join(name))
     }
+}
+
+/// Whether a folder is empty, or one of ours whose status was lost: a power cut can leave an empty
+/// file, and a full disk only the beginning of the first one.
+fn is_ours(path: &Path) -> io::Result<bool> {
+    let page = fs::read_to_string(path.join("index.html")).unwrap_or_default();
+    let begun = |name: &OsStr| name == "status.json" || name == ".status.json.part";
+    let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name()));
+    let names = names.collect::<io::Result<Vec<_>>>()?;
+    Ok(page.contains("<html data-still") || names.iter().all(|name| begun(name)))
 }
 
 /// A file to read, up to the size that no status of ours has.

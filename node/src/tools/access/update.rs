@@ -78,10 +78,11 @@ fn seen(
     manifest: &Manifest,
     out: &mut dyn Write,
 ) -> Result<(), AccessError> {
-    let data_dir = args.data_dir.clone().map_or_else(config::data_dir, Ok)?;
+    // An organiser without a node may have no such folder at all.
+    let data_dir = args.data_dir.clone().or_else(|| config::data_dir().ok()).unwrap_or_default();
     let folder = store::run_folder(&data_dir, manifest.id);
     let lineage = links::lineage(&folder).map_err(cannot("read the receipts in", &folder))?;
-    if lineage.is_empty() {
+    let Some((last, _)) = lineage.last() else {
         return Ok(writeln!(
             out,
             "warning: no receipts of run {} are in {}, so the name of the peer is not checked: name the folder of \
@@ -89,11 +90,11 @@ fn seen(
             manifest.id,
             data_dir.display()
         )?);
-    }
+    };
     if list::ledger(&lineage, manifest).peers().contains_key(&peer) {
         return Ok(());
     }
-    Err(AccessError::Unseen { folder, peer: peer.into() })
+    Err(AccessError::Unseen { folder, peer: peer.into(), last: last.epoch })
 }
 
 /// Admits a peer by its name, and waits until the notice is in force. The last line is about the

@@ -15,8 +15,8 @@
 //! A pair that is in dispute has no neighbouring positions any more in this epoch, and a peer that
 //! is in dispute in two rings has no position. Of the pairs of one ring with a common member one
 //! counts, since a member that both its neighbours call lost would else cost two of them. So f liars
-//! end at most 2f rings of an epoch, and cost at most f honest peers their position; where links are
-//! very unequal, the ends of the slowest one can be taken for a liar (ADR 0026).
+//! end about 2f rings of an epoch, and cost at most f honest peers their position. ADR 0026 has what is
+//! left: unequal links, and rings that keep chunks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
