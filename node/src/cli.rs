@@ -65,7 +65,8 @@ use watch::WatchArgs;
     args_conflicts_with_subcommands = true,
     verbatim_doc_comment,
     after_help = "Without a network: `intellect-node sim` trains with several real nodes on this \
-                  machine.\nExit codes: 0 done, 1 failed, 2 wrong usage, 4 another program runs with the key of this node."
+                  machine.\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 the node waits (`status`, `doctor`), \
+                  4 another program runs with the key of this node, 130 Ctrl-C ended `sim`."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -173,7 +174,8 @@ pub(crate) struct RunArgs {
     /// Threads that compute [default: all cores]
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>, help_heading = THIS_MACHINE)]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Sequences that the model takes at a time; fewer need less memory [default: the whole batch]
+    /// Sequences that the model takes at a time; fewer need less memory [default: as many as fit, one on a GPU that
+    /// does not say its memory]
     #[arg(long, value_name = "N", value_parser = from_one::<NonZeroUsize>, help_heading = THIS_MACHINE)]
     pub(crate) micro_batch: Option<NonZeroUsize>,
     /// Most bulk bytes to send in a second, as in 500k or 10M [default: 0, no limit]
@@ -415,7 +417,7 @@ pub(crate) struct SampleArgs {
     #[command(flatten)]
     pub(crate) checkpoint: CheckpointArgs,
     /// Beginning of the text [default: a new line]
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prompt: String,
     /// How many tokens to write after the prompt, unless its document ends before
     #[arg(long, value_name = "N", default_value = "200", value_parser = from_one::<NonZeroUsize>)]
