@@ -384,11 +384,14 @@ mod tests {
 
     #[test]
     fn a_peer_that_this_node_keeps_out_is_named_until_when() {
-        let Reason::Run(wait) = alone(true) else { unreachable!() };
-        let (who, until) = (PeerId([7; 32]), 951_782_399);
-        let reason = Reason::ShutOut { wait, who, until };
+        let shut_out = |alone| match alone {
+            Reason::Run(wait) => Reason::ShutOut { wait, who: PeerId([7; 32]), until: 951_782_399 },
+            other => other,
+        };
+        assert_eq!(shut_out(alone(true)).cure(), alone(true).cure());
+        let reason = shut_out(alone(false));
         let said = reason.to_string();
-        let short = PeerName::from(who).short().to_owned();
+        let short = PeerName::from(PeerId([7; 32])).short().to_owned();
         let end = format!("keeps peer {short} out until 2000-02-28 23:59 UTC, for its fault");
         assert!(said.starts_with("alone: ") && said.ends_with(&end), "{said}");
         assert_eq!(reason.kind(), ("alone", false));
