@@ -109,7 +109,7 @@ impl Driver {
         })
     }
 
-    /// Whether all peers that have answered our ticket refuse it. Then nothing shows whether the run has begun.
+    /// Whether all connected peers that have answered our ticket refuse it. Then nothing shows whether the run has begun.
     fn is_turned_away(&self) -> bool {
         self.access.admission.as_ref().is_some_and(Admission::is_turned_away)
     }

@@ -7,8 +7,9 @@
 //! record is on the disk, and before the first message, so a crash in between costs no founder its id.
 //!
 //! Each start appends its incarnation, so that it also rises when a log is lost (R20): the time, or a little more than the
-//! last one where that is not behind. How much more is drawn, or two copies of a folder would start as one. A simulated peer counts its starts, 1, 2, 3 …, so that its receipts repeat; it uses the clock only if its
-//! log is lost. Then come votes, as [`wire::canonical`] writes them.
+//! last one where that is not behind. How much more is drawn, or two copies of a folder would start as one. A simulated
+//! peer counts its starts, 1, 2, 3 …, so that its receipts repeat; it uses the clock only if its log is lost. Then come
+//! votes, as [`wire::canonical`] writes them.
 //!
 //! A `votes.log` that is damaged before its tail is lost: it is set aside and another one begun. So is one that was cut
 //! off between two records, or restored from a copy, if that shows: a certificate in `receipts.log` counts a vote of

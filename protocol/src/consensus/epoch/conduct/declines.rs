@@ -72,7 +72,7 @@ impl Declines {
     }
 
     /// A roster of this proposer has its start or weight wrong, so it cannot accept. That counts once
-    /// for each proposer, who would else take its position.
+    /// for each proposer, since one that repeats it would else take the position of the peer.
     pub(super) fn note_misnamed(&mut self, who: PeerId, proposer: PeerId) {
         if self.misnamed.len() < PEERS_MAX && self.misnamed.insert((who, proposer)) {
             self.note(who, Decline::Justified);
